@@ -15,6 +15,11 @@ from rlx.group_advantages import leave_one_out_advantages
 from rlx.kl import kl_k1, kl_k2, kl_k3
 from rlx.ppo import clipped_surrogate
 
+_MASKS = {
+    "mask_t": ("log_probs_t", "old_log_probs_t", "adv_t", "ref_log_probs_t"),
+    "kl_weight": ("ref_log_probs_t",),
+}
+
 
 @operator(masks={"mask_t": ("log_probs_t", "adv_t")})
 def sequence_policy_gradient_loss(
@@ -46,12 +51,7 @@ def sequence_policy_gradient_loss(
     return -masked_sum(weighted(maybe_stop(adv_t, stop_target_gradients), log_probs_t), mask_t)
 
 
-@operator(
-    masks={
-        "mask_t": ("log_probs_t", "old_log_probs_t", "adv_t", "ref_log_probs_t"),
-        "kl_weight": ("ref_log_probs_t",),
-    }
-)
+@operator(masks=_MASKS)
 def grpo_loss(
     log_probs_t: Float[Array, "T"],
     old_log_probs_t: Float[Array, "T"],
@@ -97,17 +97,11 @@ def grpo_loss(
       -1.05
     """
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    return masked_mean(
-        _token_losses(log_probs_t, targets, (epsilon, epsilon_high, max_ratio), kl_weight, kl_estimator), mask_t
-    )
+    losses_t = _token_losses(log_probs_t, targets, (epsilon, epsilon_high, max_ratio), kl_weight, kl_estimator)
+    return masked_mean(losses_t, mask_t)
 
 
-@operator(
-    masks={
-        "mask_t": ("log_probs_t", "old_log_probs_t", "adv_t", "ref_log_probs_t"),
-        "kl_weight": ("ref_log_probs_t",),
-    }
-)
+@operator(masks=_MASKS)
 def dr_grpo_loss(
     log_probs_t: Float[Array, "T"],
     old_log_probs_t: Float[Array, "T"],
@@ -159,12 +153,8 @@ def dr_grpo_loss(
     length = max(log_probs_t.shape[0], 1) if max_length is None else max_length
     require(length > 0, "max_length", max_length, "a positive number of tokens")
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    return (
-        masked_sum(
-            _token_losses(log_probs_t, targets, (epsilon, epsilon_high, max_ratio), kl_weight, kl_estimator), mask_t
-        )
-        / length
-    )
+    losses_t = _token_losses(log_probs_t, targets, (epsilon, epsilon_high, max_ratio), kl_weight, kl_estimator)
+    return masked_sum(losses_t, mask_t) / length
 
 
 @operator(masks={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})

@@ -204,11 +204,10 @@ def q_lambda(
       >>> rlx.q_lambda(jnp.ones([2, 2]), jnp.array([0, 1]), jnp.array([1.0, 2.0]), half, q_t, 0.5).tolist()
       [2.5, 5.0]
     """
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
     v_t = jnp.max(q_t, axis=-1)
-    target = lambda_returns.kernel(
-        r_t, discount_t, v_t, lambda_, truncation_t=truncation_t, truncation_value_t=truncation_value_t
-    )
-    return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
+    target = lambda_returns.kernel(r_t, discount_t, v_t, lambda_, stop_target_gradients, **ends)
+    return target - pick(q_tm1, a_tm1)
 
 
 @operator()
@@ -253,17 +252,8 @@ def pqn_q_lambda(
       >>> rlx.pqn_q_lambda(q, jnp.array([0, 1]), jnp.array([1.0, 2.0]), half, 0.5).tolist()
       [2.5, 6.0]
     """
-    return q_lambda.kernel(
-        q[:-1],
-        a_tm1,
-        r_t,
-        discount_t,
-        q[1:],
-        lambda_,
-        stop_target_gradients,
-        truncation_t=truncation_t,
-        truncation_value_t=truncation_value_t,
-    )
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
+    return q_lambda.kernel(q[:-1], a_tm1, r_t, discount_t, q[1:], lambda_, stop_target_gradients, **ends)
 
 
 @operator(masks={"discount_t": ("q_t",), "munchausen_scale": ("target_q_tm1",)})

@@ -118,10 +118,9 @@ def retrace_continuous(
         lambda_ = lambda_[: log_rhos.shape[0]]
     # Bound the exponent, because the derivative of an infinite ratio is NaN.
     c_t = lambda_ * jnp.exp(jnp.minimum(0.0, masked(discount_t[:-1], log_rhos)))
-    target = general_off_policy_returns_from_q_and_v.kernel(
-        q_t, v_t, r_t, discount_t, c_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
-    )
-    return maybe_stop(target, stop_target_gradients) - q_tm1
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
+    steps = q_t, v_t, r_t, discount_t, c_t
+    return general_off_policy_returns_from_q_and_v.kernel(*steps, stop_target_gradients, **ends) - q_tm1
 
 
 def truncated_ratios(discount_t: Array, pi_t: Array, a_t: Array, mu_t: Array, eps: Array | float) -> Array:

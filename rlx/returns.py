@@ -244,15 +244,9 @@ def upgo_returns(
     """
     ahead_t, _ = segments(v_t, truncation_t, truncation_value_t)
     upgoing_t = following(r_t + weighted(discount_t, ahead_t)) >= ahead_t
-    return lambda_returns.kernel(
-        r_t,
-        discount_t,
-        v_t,
-        upgoing_t.astype(v_t.dtype),
-        stop_target_gradients,
-        truncation_t=truncation_t,
-        truncation_value_t=truncation_value_t,
-    )
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
+    lambda_t = upgoing_t.astype(v_t.dtype)
+    return lambda_returns.kernel(r_t, discount_t, v_t, lambda_t, stop_target_gradients, **ends)
 
 
 @operator()

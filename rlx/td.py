@@ -225,10 +225,8 @@ def td_lambda(
       >>> rlx.td_lambda(jnp.ones(2), jnp.array([1.0, 2.0]), half, v_t, 0.5).tolist()
       [2.5, 5.0]
     """
-    target = lambda_returns.kernel(
-        r_t, discount_t, v_t, lambda_, truncation_t=truncation_t, truncation_value_t=truncation_value_t
-    )
-    return maybe_stop(target, stop_target_gradients) - v_tm1
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
+    return lambda_returns.kernel(r_t, discount_t, v_t, lambda_, stop_target_gradients, **ends) - v_tm1
 
 
 @operator()
@@ -274,11 +272,9 @@ def sarsa_lambda(
       >>> rlx.sarsa_lambda(jnp.ones([2, 2]), a, jnp.array([1.0, 2.0]), half, q_t, a, 0.5).tolist()
       [2.5, 5.0]
     """
-    v_t = pick(q_t, a_t)
-    target = lambda_returns.kernel(
-        r_t, discount_t, v_t, lambda_, truncation_t=truncation_t, truncation_value_t=truncation_value_t
-    )
-    return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
+    target = lambda_returns.kernel(r_t, discount_t, pick(q_t, a_t), lambda_, stop_target_gradients, **ends)
+    return target - pick(q_tm1, a_tm1)
 
 
 @operator()

@@ -271,15 +271,9 @@ def transformed_q_lambda(
       >>> rlx.transformed_q_lambda(jnp.ones([2, 2]), a_tm1, r_t, half, q_t, 0.5).tolist()
       [2.5, 5.0]
     """
-    target = transformed_lambda_returns.kernel(
-        tx_pair,
-        r_t,
-        discount_t,
-        jnp.max(q_t, axis=-1),
-        lambda_,
-        truncation_t=truncation_t,
-        truncation_value_t=truncation_value_t,
-    )
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
+    v_t = jnp.max(q_t, axis=-1)
+    target = transformed_lambda_returns.kernel(tx_pair, r_t, discount_t, v_t, lambda_, False, **ends)
     return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
 
 
@@ -330,15 +324,9 @@ def transformed_n_step_q_learning(
       >>> rlx.transformed_n_step_q_learning(jnp.ones([3, 2]), a, q_t, a, ones, 0.5 * ones, n=2).tolist()
       [1.5, 1.5, 2.0]
     """
-    target = transformed_n_step_returns.kernel(
-        tx_pair,
-        r_t,
-        discount_t,
-        pick(target_q_t, a_t),
-        n,
-        truncation_t=truncation_t,
-        truncation_value_t=truncation_value_t,
-    )
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
+    v_t = pick(target_q_t, a_t)
+    target = transformed_n_step_returns.kernel(tx_pair, r_t, discount_t, v_t, n, 1.0, False, **ends)
     return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from rlx.core.advice import WrongRank, general_advice
 from rlx.core.annotations import KINDS, Indices, Shaped
 from rlx.core.errors import DTypeError, OptionError, RankError, ShapeError
-from rlx.core.shapes import NEVER_EMPTY, Lengths, fits, match, rank_fits
+from rlx.core.shapes import NEVER_EMPTY, Lengths, broadcast, fits, match, rank_fits
 from rlx.core.types import Array, in_32_bits, to_jax
 
 _LONGEST = 2**63 - 1  # length of an array
@@ -171,12 +171,11 @@ def require_broadcast(**arrays: Any) -> None:
       >>> from rlx.core.arguments import require_broadcast
       >>> require_broadcast(kl=np.ones([2, 3]), alpha=np.ones(3))
     """
-    shape: tuple[int, ...] = ()
+    shape: Any = ()
     for name, x in arrays.items():
-        try:
-            shape = jnp.broadcast_shapes(shape, np.shape(x))
-        except ValueError:
-            raise ShapeError(_does_not_broadcast(name, np.shape(x), shape)) from None
+        before, shape = shape, broadcast(shape, np.shape(x))
+        if shape is None:
+            raise ShapeError(_does_not_broadcast(name, np.shape(x), before))
 
 
 def require_broadcast_to_first(**arrays: Any) -> None:
@@ -189,11 +188,7 @@ def require_broadcast_to_first(**arrays: Any) -> None:
     """
     (of, shape), *others = ((name, np.shape(x)) for name, x in arrays.items())
     for name, own in others:
-        try:
-            fits = jnp.broadcast_shapes(own, shape) == shape
-        except ValueError:
-            fits = False
-        if not fits:
+        if broadcast(own, shape) != shape:
             raise ShapeError(
                 f"argument `{name}` has shape {_text(own)}, expected one that broadcasts to {_text(shape)}, "
                 f"the shape of `{of}`."
@@ -209,11 +204,7 @@ def require_for_each(argument: str, x: Any, of: str, rows: Any, function: str = 
       >>> require_for_each("epsilon", np.ones([2, 1]), "preferences", np.ones([2, 3]))
     """
     shape, whole_shape = np.shape(x), np.shape(rows)
-    try:
-        fits = not shape or (jnp.broadcast_shapes(shape[:-1], whole_shape[:-1]) is not None and shape[-1] == 1)
-    except ValueError:
-        fits = False
-    if not fits:
+    if shape and (shape[-1] != 1 or broadcast(shape[:-1], whole_shape[:-1]) is None):
         before = f"{function}: " if function else ""
         raise ShapeError(
             f"{before}argument `{argument}` has shape {_text(shape)}, expected [] or a shape that broadcasts against "
@@ -396,11 +387,11 @@ def _raise_shape(
         error.wrong_rank = WrongRank(says, given, too_many)
         raise error
     tokens = [token for dims in fitting for token, _ in dims]
-    broadcast = next((token for token in tokens if token.startswith("*#") and token in lengths), None)
-    others = {token: length for token, length in lengths.items() if token != broadcast}
-    if broadcast is not None and match(name, shape, fitting[0], others) is not None:
-        before, who = lengths[broadcast]
-        if broadcast.startswith("*##") and _broadcasts(shape, before):
+    shared = next((token for token in tokens if token.startswith("*#") and token in lengths), None)
+    others = {token: length for token, length in lengths.items() if token != shared}
+    if shared is not None and match(name, shape, fitting[0], others) is not None:
+        before, who = lengths[shared]
+        if shared.startswith("*##") and broadcast(shape, before) is not None:
             longer = who if len(before) >= len(shape) else name
             raise ShapeError(
                 f"{function}: argument `{name}` has shape {_text(shape)}, expected one that fits {_text(before)} of "
@@ -419,13 +410,6 @@ def _raise_shape(
         + (f" with {', '.join(facts)}.\n" if facts else ".\n")
         + "Pass arrays whose lengths agree."
     )
-
-
-def _broadcasts(*shapes: tuple[int, ...]) -> bool:
-    try:
-        return jnp.broadcast_shapes(*shapes) is not None
-    except ValueError:
-        return False
 
 
 def _promote(annotations: Mapping[str, Shaped], values: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from rlx.core.arguments import as_axis_name, is_floating, require, require_broad
 from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import operator
+from rlx.core.shapes import broadcast
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike, AxisName, in_32_bits
 
@@ -123,7 +124,7 @@ def replace_masked(
       >>> rlx.replace_masked(jnp.array([1.0, 2.0]), None, jnp.array([True, False])).tolist()
       [0.0, 2.0]
     """
-    if replacement is not None and not _fits_into(replacement.shape, data.shape):
+    if replacement is not None and broadcast(replacement.shape, data.shape) != data.shape:
         raise ShapeError(
             f"argument `replacement` has shape {list(replacement.shape)}, expected shape {list(data.shape)}, that of "
             "`data`."
@@ -274,17 +275,9 @@ def weighted_term(argument: str, x: Array, weight_argument: str, weight: ArrayLi
     return {weight_argument if np.ndim(weight) else argument: weighted(weight, x)}
 
 
-def _fits_into(shape: tuple[int, ...], whole_shape: tuple[int, ...]) -> bool:
-    """True if an array of this shape broadcasts to the other one."""
-    try:
-        return jnp.broadcast_shapes(shape, whole_shape) == whole_shape
-    except ValueError:
-        return False
-
-
 def _append_axes(argument: str, source: Array, target: Array) -> Array:
     shape = source.shape + (1,) * (target.ndim - source.ndim)
-    if not _fits_into(shape, target.shape):
+    if broadcast(shape, target.shape) != target.shape:
         raise ShapeError(
             f"argument `{argument}` has shape {list(source.shape)}, expected a {argument} shape "
             f"whose lengths are those of the leading axes of {list(target.shape)}, or 1."

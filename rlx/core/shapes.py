@@ -14,6 +14,20 @@ NEVER_EMPTY = frozenset("AKLMN")
 """Names of lengths that are at least 1."""
 
 
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape to which these broadcast, or None.
+
+    Example:
+      >>> from rlx.core.shapes import broadcast
+      >>> broadcast((2, 1), (3,)), broadcast((2,), (3,))
+      ((2, 3), None)
+    """
+    try:
+        return jnp.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
 def fits(name: str, shape: tuple[int, ...], shapes: tuple[Dims, ...], lengths: Lengths) -> bool:
     """Returns whether the shape is one of the allowed ones. If so, adds the lengths that it determines to `lengths`.
 
@@ -62,13 +76,10 @@ def match(name: str, shape: tuple[int, ...], dims: Dims, lengths: Lengths) -> Le
                 return None
             new[token] = (value, name)
         elif token[:2] == "*#":
-            try:
-                together = jnp.broadcast_shapes(before[0], value)
-            except ValueError:
+            common = broadcast(before[0], value)
+            if common is None or (token[:3] == "*##" and common not in (before[0], value)):
                 return None
-            if token[:3] == "*##" and together not in (before[0], value):
-                return None
-            new[token] = (together, name)
+            new[token] = (common, name)
         elif before[0] != value:
             return None
     return new
