@@ -1,9 +1,8 @@
 """Repeats a table of docs/results.md: `python -m benchmarks.results mujoco_ppo`.
 
-Each seed of each program runs in a process of its own, into a folder of its own, but all seeds of a program in one
-where the table says so; finished ones are skipped, so that the same command goes on after an interruption. After each,
-the results in benchmarks/results/NAME.json, the curves in docs/results/ and docs/results.md are written anew.
-`--report` does that alone, without running anything;
+Each seed of each program runs in a process of its own, into a folder of its own; finished ones are skipped, so that the
+same command goes on after an interruption. After each, the results in benchmarks/results/NAME.json, the curves in
+docs/results/ and docs/results.md are written anew. `--report` does that alone, without running anything;
 `--missing` runs what those results lack.
 """
 
@@ -12,10 +11,9 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 from benchmarks.results import page
-from benchmarks.results.runs import folder_of, key_of, load, machine, read_run, save
+from benchmarks.results.runs import folder_of, key_of, load, read_run, save
 from benchmarks.results.tables import TABLES
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -51,29 +49,24 @@ def main() -> int:
         page.draw(docs / "results" / f"{options.name}.png", table, kept)
         return page.write_page(results, docs)
 
-    turns = [None] if table.together else range(1, seeds + 1)
-    wanted = [(seed, env, program) for seed in turns for env in environments for program in programs]
+    wanted = [(seed, env, program) for seed in range(1, seeds + 1) for env in environments for program in programs]
     kept = load(results / f"{options.name}.json")["runs"] if options.missing else []
     done = {key_of(run) for run in kept if run["finished"]}
     for seed, env, program in [] if options.report else wanted:
         folder = folder_of(runs, budget, env, program, seed)
         run = read_run(folder, table, budget)
-        if (env, budget, program, seed or 1) in done or (run and run["finished"]):
+        if (env, budget, program, seed) in done or (run and run["finished"]):
             continue
         folder.mkdir(parents=True, exist_ok=True)
         file, *flags = table.programs[program]
-        of = ["--seed", str(seed)] if seed else ["--seed", "1", "--seeds", str(seeds)]
-        command = [sys.executable, str(ROOT / file), *flags, "--env", env, *of]
+        command = [sys.executable, str(ROOT / file), *flags, "--env", env, "--seed", str(seed)]
         command += ["--steps", str(budget), "--output", str(folder)]
         print(" ".join(command), flush=True)
         paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        begin = time.monotonic()
         with open(folder.with_name(f"{folder.name}.log"), "w") as log:
             process = subprocess.run(command, stdout=log, stderr=log, env=os.environ | {"PYTHONPATH": paths})
-            log.write(f"took {time.monotonic() - begin:.0f} s on {machine()}\n")
         if process.returncode:
-            of = f"{env}, {program}, {f'seed {seed}' if seed else 'all seeds'}"
-            print(f"{of}: exit status {process.returncode}; see {log.name}", file=sys.stderr)
+            print(f"{env}, {program}, seed {seed}: exit status {process.returncode}; see {log.name}", file=sys.stderr)
             return 1
         report()
     print(report())

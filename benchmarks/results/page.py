@@ -16,8 +16,7 @@ not finished is in no mean, and its row says how far it got. `python -m benchmar
 finished, so that it can be stopped at any time; `--steps` sets another number of steps, which gets rows of its own.
 The interquartile mean (IQM) is over seeds, with a 95 % interval by the
 stratified bootstrap ([rlx.evaluation](api/rlx/evaluation.md)). CPU time a step is that of the second half of a run,
-of all of it with compilation where the program is compiled whole. Seconds are of a program with all seeds, from its
-start to its end.
+of all of it with compilation where the program is compiled whole.
 """
 REST = """## Not run yet
 
@@ -40,10 +39,8 @@ def select(kept: dict[str, Any], environment: str, budget: int, program: str) ->
     return {run["seed"]: run for run in kept["runs"] if (run["environment"], run["budget"], run["program"]) == wanted}
 
 
-def cost_of(table: Table, runs: dict[int, dict[str, Any]]) -> float | None:
-    """CPU µs a step, or the seconds of a program with all seeds."""
-    name = "seconds" if table.together else "cpu_us_a_step"
-    found = [float(run[name]) for run in runs.values() if run["finished"]]
+def cpu_us(runs: dict[int, dict[str, Any]]) -> float | None:
+    found = [run["cpu_us_a_step"] for run in runs.values() if run["finished"]]
     return float(np.mean(found)) if found else None
 
 
@@ -59,15 +56,12 @@ def row(table: Table, kept: dict[str, Any], environment: str, budget: int, progr
         interval = f"{number(evaluation.interquartile_mean(x))} [{number(low)}, {number(high)}]"
     if environment in table.reference:
         reference = number(*table.reference[environment])
-    first = select(kept, environment, budget, next(iter(table.programs)))
-    cost, ours = cost_of(table, runs), cost_of(table, first)
+    cost, ours = cpu_us(runs), cpu_us(select(kept, environment, budget, next(iter(table.programs))))
     share = f" (ours {ours / cost:.2f} of it)" if cost and ours and table.programs[program][0] == CONTENDERS else ""
-    late = [(seed, runs.get(seed)) for seed in range(1, table.seeds + 1)]
-    rest = [
-        f"seed {seed}: {number(run['return'])} after {run['steps']:,} steps" if run else f"seed {seed}: not begun"
-        for seed, run in late
-        if not (run and run["finished"])
-    ]
+    late = {seed: run for seed, run in runs.items() if not run["finished"]}
+    rest = [f"seed {seed}: {number(run['return'])} after {run['steps']:,} steps" for seed, run in late.items()]
+    waiting = [seed for seed in range(1, table.seeds + 1) if seed not in runs]
+    rest += [f"seed{'s' * (len(waiting) > 1)} {', '.join(map(str, waiting))}: not begun"] if waiting else []
     cells = [environment, f"{budget:,}", program, f"{len(x)} of {table.seeds}", mean, interval]
     cells += [reference] if table.reference else []
     return [*cells, f"{cost:,.0f}{share}" if cost else "", "; ".join(rest)]
@@ -81,14 +75,12 @@ def section(name: str, table: Table, kept: dict[str, Any]) -> str:
     reduced = f" Rows of fewer than {table.steps:,} steps are reduced." if smallest < table.steps else ""
     waiting = ", ".join(environment for environment in table.environments if not budgets[environment])
     columns = ["environment", "steps", "program", "seeds", "mean ± spread", "IQM, interval"]
-    columns += ["reference"] if table.reference else []
-    columns += ["s, all seeds" if table.together else "CPU µs a step", "not finished"]
-    machines = dict.fromkeys(run["machine"] for run in kept["runs"] if "machine" in run)
+    columns += [*(["reference"] if table.reference else []), "CPU µs a step", "not finished"]
     lines = [
         f"## {table.title}\n",
         f"`python -m benchmarks.results {name}`: [{pathlib.Path(file).name}](../{file}),",
         f"{table.steps:,} steps, {table.seeds} seeds.{reduced} {table.remark}\n",
-        f"Machine: {'; '.join(machines)}.{f' Reference: {table.source}.' if table.reference else ''}\n",
+        f"Machine: {kept['machine']}.{f' Reference: {table.source}.' if table.reference else ''}\n",
         "| " + " | ".join(columns) + " |",
         "|---" * len(columns) + "|",
     ]

@@ -26,8 +26,6 @@ class Table:
     training_return: bool = False
     """compares the end of that curve instead of the final return"""
     seeds: int = 3
-    together: bool = False
-    """all seeds in one program, by --seeds, of which the seconds are kept"""
 
 
 def beside_peers(title: str, algorithm: str, exploration: str) -> Table:
@@ -60,7 +58,6 @@ def craftax(title: str, reference: float, *flags: str) -> Table:
         environments=("craftax_adapter:Symbolic",),
         steps=983_040,
         seeds=5,
-        together=True,
         training_return=True,
         reference={"craftax_adapter:Symbolic": (2.26 * reference,)},
         source=f"[Craftax](https://arxiv.org/abs/2402.16801), {reference} % of the largest return, 226",
@@ -129,7 +126,6 @@ TABLES = {
         environments=("Breakout-MinAtar", "SpaceInvaders-MinAtar", "Asterix-MinAtar", "Freeway-MinAtar"),
         steps=10_000_000,
         seeds=10,
-        together=True,
         reference={
             "Breakout-MinAtar": (0.34,),
             "SpaceInvaders-MinAtar": (4.73,),
