@@ -4,7 +4,7 @@ import functools
 import types
 
 import jax
-from brax import envs
+from brax import envs  # pip install brax
 
 
 class Brax:

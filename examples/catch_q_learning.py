@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import dm_env
+import dm_env  # pip install 'hkx[examples]'
 import jax
 import jax.numpy as jnp
 import numpy as np

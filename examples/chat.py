@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jinja2.sandbox
+import jinja2.sandbox  # pip install 'hkx[language]'
 import numpy as np
 import tokenizers
 

@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from craftax.craftax_env import make_craftax_env_from_name
+from craftax.craftax_env import make_craftax_env_from_name  # pip install craftax
 
 
 class Symbolic:

@@ -28,7 +28,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+import optax  # pip install 'hkx[examples]'
 import orbax.checkpoint as ocp
 import sklearn.datasets
 import tyro

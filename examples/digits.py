@@ -20,7 +20,7 @@ from collections import namedtuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+import optax  # pip install 'hkx[examples]'
 import sklearn.datasets
 import tyro
 from matplotlib.figure import Figure

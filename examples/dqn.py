@@ -17,7 +17,7 @@ import time
 from collections import namedtuple
 from typing import Any
 
-import gymnax
+import gymnax  # pip install 'hkx[examples]'
 import jax
 import jax.numpy as jnp
 import numpy as np

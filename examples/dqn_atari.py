@@ -15,7 +15,7 @@ import sys
 import time
 from collections import deque
 
-import cv2
+import cv2  # pip install 'hkx[atari]'
 import gymnasium
 import jax
 import jax.numpy as jnp

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+import optax  # pip install 'hkx[language,examples]'
 import tokenizers
 import tyro
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+import optax  # pip install 'hkx[language,examples]'
 import tokenizers
 import tyro
 from jax.flatten_util import ravel_pytree

@@ -38,7 +38,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
+import tyro  # pip install 'hkx[examples]'
 
 import hkx
 

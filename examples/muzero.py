@@ -13,7 +13,7 @@ import sys
 import time
 from collections import namedtuple
 
-import gymnax
+import gymnax  # pip install 'hkx[examples]'
 import jax
 import jax.numpy as jnp
 import mctx

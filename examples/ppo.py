@@ -16,7 +16,7 @@ import time
 from collections import namedtuple
 from typing import Any, Literal
 
-import gymnax
+import gymnax  # pip install 'hkx[examples]'
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import deque, namedtuple
 
-import gymnasium
+import gymnasium  # pip install 'hkx[atari]'
 import jax
 import jax.numpy as jnp
 import numpy as np

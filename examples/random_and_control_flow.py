@@ -39,7 +39,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import tyro
+import tyro  # pip install 'hkx[examples]'
 
 import hkx
 

@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import tyro
+import tyro  # pip install 'hkx[examples]'
 
 import hkx
 

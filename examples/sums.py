@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+import optax  # pip install 'hkx[examples]'
 import tyro
 from matplotlib.figure import Figure
 

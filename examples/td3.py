@@ -14,7 +14,7 @@ import sys
 import time
 from collections import deque, namedtuple
 
-import gymnasium
+import gymnasium  # pip install 'hkx[examples]'
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -27,7 +27,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+import optax  # pip install 'hkx[examples]'
 import orbax.checkpoint as ocp
 import tyro
 from jax.sharding import AbstractMesh, Mesh, NamedSharding

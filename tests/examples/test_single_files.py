@@ -4,9 +4,11 @@ import ast
 import importlib
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 
 import jax
 import numpy as np
@@ -16,6 +18,7 @@ from children import environment
 import rlx
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+EXTRAS = set(tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 SINGLE = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 LINES = {
     "brax_adapter": 25,
@@ -53,7 +56,10 @@ def test_a_file_stands_alone_and_is_short(name):
     }
     roots = {name.split(".")[0] for name in names - {None}}
     assert roots - sys.stdlib_module_names <= ALLOWED
-    assert "pip install " in ast.get_docstring(ast.parse(text))  # whoever lacks a package finds the command in the file
+    # Whoever lacks a package finds the command in the file, and Python's error shows the line that names the extra.
+    assert "pip install " in ast.get_docstring(ast.parse(text))
+    (named,) = re.findall(r"^(?:import|from) .*  # pip install (?:'hkx\[(.*)\]'|\w+)$", text, re.MULTILINE)
+    assert set(filter(None, named.split(","))) <= EXTRAS
 
 
 def run(folder, name, *flags):
