@@ -272,7 +272,7 @@ def extract_subsequences(
                 f"argument `trajectories` has length {length}. Expected len >= {needed}, for subsequences of "
                 f"length {subsequence_len} that start as late as at step {max_valid_start_idx}."
             )
-    times = start_indices[None].astype(jnp.int32) + jnp.arange(subsequence_len, dtype=jnp.int32)[:, None, None]
+    times = start_indices[None] + jnp.arange(subsequence_len, dtype=start_indices.dtype)[:, None, None]
     return trajectories.at[times, jnp.arange(start_indices.shape[0])[None, :, None]].get(mode="clip")
 
 

@@ -146,12 +146,11 @@ def kto_loss(
       0.5
     """
     ref_log_probs_t, reference_point = maybe_stop((ref_log_probs_t, reference_point), stop_target_gradients)
-    good = desirable.astype(bool)
-    weight = jnp.where(good, desirable_weight, undesirable_weight)
+    weight = jnp.where(desirable, desirable_weight, undesirable_weight)
     gain = masked(weight, _log_ratio(log_probs_t, ref_log_probs_t) - reference_point)
     gain = scale_up(gain, jnp.asarray(beta))
     # 1 - σ(x) = σ(-x), without cancellation.
-    return weight * jax.nn.sigmoid(jnp.where(good, -gain, gain))
+    return weight * jax.nn.sigmoid(jnp.where(desirable, -gain, gain))
 
 
 @operator(masks={"mask_t": ("log_probs_t", "ref_log_probs_t")})

@@ -98,7 +98,7 @@ def popart(
         as_arrays("popart", step_size=(step_size, _STEP_SIZE), **scales)
         require_ascending(strictly=False, function="popart", scale_lb=scale_lb, scale_ub=scale_ub)
     # Partial applications of module-level functions can be pickled; local functions could not.
-    update = functools.partial(_update_statistics, step_size, scale_lb, scale_ub, axis_name)
+    update = functools.partial(_update_statistics, (step_size, scale_lb, scale_ub, axis_name))
     return functools.partial(_initial_statistics, num_outputs), update
 
 
@@ -107,18 +107,11 @@ def _initial_statistics(num_outputs: int) -> PopArtState:
 
 
 def _update_statistics(
-    step_size: Any,
-    scale_lb: Any,
-    scale_ub: Any,
-    axis_name: AxisName,
-    params: Mapping[str, Any],
-    state: PopArtState,
-    targets: Any,
-    indices: Any,
+    settings: tuple[Any, ...], params: Mapping[str, Any], state: PopArtState, targets: Any, indices: Any
 ) -> tuple[Mapping[str, Any], PopArtState]:
-    if step_size is None:
+    if settings[0] is None:
         return params, state
-    new_state = art(state, targets, indices, step_size, scale_lb, scale_ub, axis_name)
+    new_state = art(state, targets, indices, *settings)
     return pop(params, state, new_state), new_state
 
 

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Real
 from rlx.core.arguments import as_arrays, as_axis_name, require_parts
-from rlx.core.arrays import lhs_broadcast
+from rlx.core.arrays import AllSum, lhs_broadcast
 from rlx.core.errors import ArgumentError, ShapeError
 from rlx.core.leaves import require_real
 from rlx.core.masking import masked, weighted
@@ -115,12 +115,7 @@ def update(
     if 0 in shape:
         return state
 
-    def of_all(x: Array) -> Array:
-        return x if axis_name is None else jax.lax.psum(x, axis_name)
-
-    def total(x: Array) -> Array:
-        return of_all(jnp.sum(x, axis=tuple(range(len(shape)))))
-
+    all_sum = AllSum(axis_name)
     if weights is None:
         own, chosen, is_any = jnp.asarray(math.prod(shape), state.number.dtype), 0, jnp.ones((), state.number.dtype)
     else:
@@ -129,17 +124,17 @@ def update(
             jnp.argmax(weights.ravel() > 0),
             jnp.any(weights > 0).astype(weights.dtype),
         )
-    count, devices = of_all(own), jnp.maximum(of_all(is_any), 1)
+    count, devices = all_sum(own), jnp.maximum(all_sum(is_any), 1)
 
     def one_of(x: Array, item: tuple[int, ...]) -> Array:
         """The mean over devices of one unmasked item each. Unlike the running mean, it is close to the other items."""
         one = x.reshape(math.prod(shape), *item)[chosen]
-        return of_all(is_any.astype(x.dtype) * one) / devices.astype(x.dtype)
+        return all_sum(is_any.astype(x.dtype) * one, axis=()) / devices.astype(x.dtype)
 
     def average(x: Array) -> Array:
         # The square of an item without weight may be infinite.
         weighed = x if weights is None else weighted(lhs_broadcast.kernel(weights, x).astype(x.dtype), x)
-        return total(weighed) / jnp.where(count > 0, count, 1).astype(x.dtype)
+        return all_sum(weighed, axis=tuple(range(len(shape)))) / jnp.where(count > 0, count, 1).astype(x.dtype)
 
     def moments(mean: Array, x: ArrayLike) -> tuple[Array, Array]:
         x = jnp.asarray(x, mean.dtype)

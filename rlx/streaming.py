@@ -123,5 +123,5 @@ def _update(
     length = sum(jnp.sum(jnp.abs(z.astype(wide))) for z in jax.tree.leaves(trace))
     overshoot = learning_rate * kappa * jnp.maximum(jnp.abs(delta), 1) * length
     step = learning_rate / jnp.maximum(overshoot, 1) * delta
-    remaining = jax.tree.map(lambda z: jnp.where(reset.astype(bool), jnp.zeros_like(z), z), trace)
+    remaining = jax.tree.map(lambda z: jnp.where(reset, jnp.zeros_like(z), z), trace)
     return jax.tree.map(lambda z: (step * z.astype(wide)).astype(z.dtype), trace), ObGDState(remaining)

@@ -225,7 +225,7 @@ def repetition_penalty(
       >>> rlx.repetition_penalty(jnp.array([3.0, -1.0, 2.0]), jnp.array([True, True, False]), 2.0).tolist()
       [1.5, -2.0, 2.0]
     """
-    return jnp.where(seen.astype(bool), jnp.where(logits > 0, logits / penalty, logits * penalty), logits)
+    return jnp.where(seen, jnp.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
 def _whole_k(function: str, k: Any) -> int:

@@ -129,7 +129,7 @@ def replace_masked(
             f"argument `replacement` has shape {list(replacement.shape)}, expected shape {list(data.shape)}, that of "
             "`data`."
         )
-    chosen = _append_axes("mask", mask, data).astype(bool)
+    chosen = _append_axes("mask", mask, data)
     return jnp.where(chosen, jnp.zeros_like(data) if replacement is None else replacement, data)
 
 

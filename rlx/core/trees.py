@@ -59,7 +59,7 @@ def selected(**arguments: Any) -> PyTree:
                 f"argument `{pred_name}` has shape {list(pred.shape)}, expected shape [] or that of every leaf, which "
                 f"is {list(leaf.shape)} of `{true_name}`{jax.tree_util.keystr(path)}."
             )
-    return jax.tree.map(lambda x, y: jax.lax.select(pred.astype(bool), x, y), on_true, on_false)
+    return jax.tree.map(lambda x, y: jax.lax.select(pred, x, y), on_true, on_false)
 
 
 @operator()

@@ -79,19 +79,11 @@ class Replay(NamedTuple):
     update_priorities: Callable[..., Any]
 
 
-def replay_of(
-    kind: type, init: Any, add: Any, add_batch: Any, sample: Any, can_sample: Any, update_priorities: Any
-) -> Replay:
+def replay_of(kind: type, init: Callable[..., Any], *others: Callable[..., Any]) -> Replay:
     """A replay of functions on a state of this type, which raise an error when given anything else."""
-    functions = {
-        "add": add,
-        "add_batch": add_batch,
-        "sample": sample,
-        "can_sample": can_sample,
-        "update_priorities": update_priorities,
-    }
     # Partial applications of module-level functions can be pickled; local functions could not.
-    with_state = (functools.partial(_with_state, kind, name, function) for name, function in functions.items())
+    names = zip(Replay._fields[1:], others, strict=True)
+    with_state = (functools.partial(_with_state, kind, name, function) for name, function in names)
     return Replay(functools.partial(_called, "init", init), *with_state)
 
 

@@ -88,18 +88,11 @@ def n_step(replay: Replay, n: int) -> Replay:
     require(isinstance(replay, Replay), "replay", replay, expected, name)
     n = whole("n", n, "a positive number of steps", name, 1)
     # Partial applications of module-level functions can be pickled; local functions could not.
-    return replay_of(
-        NStepState,
-        functools.partial(_init, replay, n),
-        functools.partial(_add, replay),
-        functools.partial(_add_batch, replay),
-        functools.partial(_sample, replay),
-        functools.partial(_can_sample, replay),
-        functools.partial(_update_priorities, replay),
-    )
+    functions = functools.partial(_init, n), _add, _add_batch, _sample, _can_sample, _update_priorities
+    return replay_of(NStepState, *(functools.partial(function, replay) for function in functions))
 
 
-def _init(replay: Replay, n: int, item: Transition, *more: Any) -> NStepState:
+def _init(n: int, replay: Replay, item: Transition, *more: Any) -> NStepState:
     require(isinstance(item, Transition), "item", item, "an rlx.replay.Transition", "replay.init")
     environments_of(item)
     rows = ("r_t", "discount_t") if item.truncation_t is None else ("r_t", "discount_t", "truncation_t")

@@ -85,15 +85,8 @@ def sequences(capacity: int, length: int, period: int = 1, make_replay: Callable
     require(callable(make_replay), "make_replay", make_replay, expected, name)
     settings = _Settings(capacity, length, period, make_replay)
     # Partial applications of module-level functions can be pickled; local functions could not.
-    return replay_of(
-        SequencesState,
-        functools.partial(_init, settings),
-        functools.partial(_add, settings),
-        functools.partial(_add_batch, settings),
-        functools.partial(_sample, settings),
-        functools.partial(_can_sample, settings),
-        functools.partial(_update_priorities, settings),
-    )
+    functions = _init, _add, _add_batch, _sample, _can_sample, _update_priorities
+    return replay_of(SequencesState, *(functools.partial(function, settings) for function in functions))
 
 
 class _Settings(NamedTuple):

@@ -43,8 +43,7 @@ def order_of(items: PyTree, mask: ArrayLike | None) -> tuple[Array, Array]:
     number = length_of(items)
     if mask is None:
         return jnp.arange(1, number + 1, dtype=jnp.int32), jnp.full([], number, jnp.int32)
-    (mask,) = as_arrays("replay.add_batch", mask=(mask, Mask[Array, f"{number}"]))
-    chosen = mask.astype(bool)
+    (chosen,) = as_arrays("replay.add_batch", mask=(mask, Mask[Array, f"{number}"]))
     return jnp.where(chosen, jnp.cumsum(chosen, dtype=jnp.int32), 0), jnp.sum(chosen, dtype=jnp.int32)
 
 
