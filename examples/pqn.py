@@ -177,11 +177,11 @@ def main(config: Config) -> None:
     except KeyboardInterrupt:
         print("interrupted") if curve else sys.exit("interrupted before the first steps")
     seconds = {"cpu_seconds_to_compile": compiled - begin, "cpu_seconds_to_run": time.process_time() - compiled}
+    np.savez(output / "parameters.npz", **{f"{m}/{name}": x for m, name, x in hkx.data_structures.traverse(agents[0])})
     final = np.asarray(jax.jit(jax.vmap(evaluate), compiler_options=quick)(agents[0], seeds))  # greedy
     columns = dict(zip(("environment_steps", "return", "loss"), zip(*curve, strict=True), strict=True))
     metrics = {"environment_steps": curve[-1][0], "agents": len(final), "final_return": final.tolist(), **seconds}
     (output / "metrics.json").write_text(json.dumps(metrics | {"settings": vars(config), "curve": columns}))
-    np.savez(output / "parameters.npz", **{f"{m}/{name}": x for m, name, x in hkx.data_structures.traverse(agents[0])})
     axes = (figure := Figure(layout="constrained")).subplots()
     axes.plot(columns["environment_steps"], columns["return"], color="tab:blue", alpha=0.3)
     axes.plot(columns["environment_steps"], np.mean(columns["return"], axis=1), color="tab:blue")
