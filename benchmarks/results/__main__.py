@@ -59,7 +59,7 @@ def main() -> int:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         file, *flags = table.programs[program]
-        command = [sys.executable, str(ROOT / file), *flags, "--env", env, "--seed", str(seed)]
+        command = [sys.executable, "-u", str(ROOT / file), *flags, "--env", env, "--seed", str(seed)]
         command += ["--steps", str(budget), "--output", str(folder)]
         print(" ".join(command), flush=True)
         paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
