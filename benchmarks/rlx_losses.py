@@ -86,7 +86,11 @@ def of_values(d: Draw) -> Iterator[Case]:
     yield "l2_loss", lambda lib: lib.l2_loss, (one(64), one(64)), (0,)
     yield "huber_loss", lambda lib: lib.huber_loss, (one(64),), (0,)
     yield "transform_to_2hot", lambda lib: lambda x: lib.transform_to_2hot(x, -300.0, 300.0, 601), (100 * one(),), ()
+    yield "logit", lambda lib: lib.logit, (jax.nn.sigmoid(one(64)),), (0,)
+    yield "signed_logp1", lambda lib: lib.signed_logp1, (one(64),), (0,)
     yield "signed_expm1", lambda lib: lib.signed_expm1, (one(64),), (0,)
+    yield "power, p = 0.3", lambda lib: lambda x: lib.power(x, 0.3), (one(64),), (0,)
+    yield "power, p = 2", lambda lib: lambda x: lib.power(x, 2.0), (one(64),), (0,)
     yield "signed_hyperbolic", lambda lib: lib.signed_hyperbolic, (10 * one(64),), (0,)
     yield "signed_parabolic", lambda lib: lib.signed_parabolic, (10 * one(64),), (0,)
 

@@ -87,7 +87,7 @@ def logit(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
       >>> float(rlx.logit(0.5))
       0.0
     """
-    return jnp.log(x / (1 - x))
+    return jax.scipy.special.logit(x)
 
 
 @operator()
@@ -105,8 +105,8 @@ def signed_logp1(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
       >>> round(float(rlx.signed_logp1(-1.0)), 4)
       -0.6931
     """
-    sign, size = _sign_and_size(x)
-    return sign * jnp.log1p(size)
+    sign = jnp.where(x < 0, -1.0, 1.0)  # zero counts as positive, so that the derivative there is 1
+    return sign * jnp.log1p(sign * x)
 
 
 @operator()
@@ -124,9 +124,7 @@ def signed_expm1(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
       >>> round(float(rlx.signed_expm1(rlx.signed_logp1(-3.0))), 4)
       -3.0
     """
-    is_negative = x < 0  # zero is not, so the derivative there is 1
-    size = jnp.expm1(jnp.where(is_negative, -x, x))
-    return jnp.where(is_negative, -size, size)
+    return _odd(jnp.expm1, x)
 
 
 @operator()
@@ -224,8 +222,7 @@ def power(x: Float[Array, "*E"], p: Real[Array | float, "", "in (0, inf)"]) -> F
       3.0
     """
     root = jnp.sqrt(p)
-    sign, size = _sign_and_size(x)
-    return sign * jnp.expm1(p * jnp.log1p(size / root)) / root  # (x + 1)ᵖ - 1 without cancellation
+    return _odd(lambda size: jnp.expm1(p * jnp.log1p(size / root)) / root, x)  # (x + 1)ᵖ - 1 without cancellation
 
 
 @operator()
@@ -264,11 +261,11 @@ def hyperbolic_arcsin(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
     return jnp.arcsinh(x)
 
 
-@traced_once
-def _sign_and_size(x: Array) -> tuple[Array, Array]:
-    """±1 and |x|. Zero counts as positive, so that odd functions built on these have the right derivative there."""
-    sign = jnp.where(x < 0, -1.0, 1.0)
-    return sign, sign * x
+def _odd(function: Callable[[Array], Array], x: Array) -> Array:
+    """f(|x|) with the sign of x. Zero counts as positive, so that the derivative there is that of f."""
+    is_negative = x < 0
+    size = function(jnp.where(is_negative, -x, x))
+    return jnp.where(is_negative, -size, size)
 
 
 def compose_tx(*tx_list: TxPair) -> TxPair:

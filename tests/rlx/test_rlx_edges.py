@@ -400,6 +400,10 @@ def test_a_possible_action_worth_minus_infinity_is_avoided_at_every_step():
     assert np.all(slope[:, 0] > 0) and np.all(slope[:, 1] < 0)
 
 
+def test_the_slope_of_log_odds_is_infinite_at_both_ends():
+    assert [float(jax.grad(rlx.logit)(x)) for x in (0.0, 0.5, 1.0)] == [np.inf, 4.0, np.inf]
+
+
 def test_strings_of_numbers_are_not_numbers(data):
     for bad in ("1.0", None, [1.0], (1.0,), {"a": 1.0}):
         with pytest.raises(rlx.DTypeError, match="argument `r_t`"):
