@@ -99,7 +99,8 @@ def qpg_loss(
       [[-1.0, 1.0]]
     """
     value = jnp.mean(jnp.sum(jax.nn.softmax(logits_t) * _finite(maybe_stop(q_t, True)), axis=-1))
-    return maybe_stop(value, use_stop_gradient) - value  # since Σ_a π_t(a) = 1
+    # As Σ_a π_t(a) = 1, -Σ_a π_t(a) (q_t(a) - v_t) = v_t - Σ_a π_t(a) q_t(a), and v_t is that sum too.
+    return maybe_stop(value, use_stop_gradient) - value
 
 
 @operator()

@@ -10,6 +10,7 @@ from rlx.core.masking import masked, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.recurrence import backward, discounted
 from rlx.core.segments import segments, with_ends
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 
 
@@ -174,9 +175,8 @@ def general_off_policy_returns_from_action_values(
     if stop_target_gradients is not True:  # for values, γ_t (…) below suffices
         q_t, pi_t = masked(discount_t, q_t), masked(discount_t, pi_t)
     v_t, continues_t = segments(expected_value(pi_t, q_t), truncation_t, truncation_value_t)
-    w_t = weighted(discount_t, with_ends(c_t, continues_t))
-    delta_t = r_t + weighted(discount_t, v_t) - weighted(w_t, pick(q_t, a_t))
-    return maybe_stop(backward(discounted, (delta_t, w_t)), stop_target_gradients)
+    returns = _corrected_returns(pick(q_t, a_t), v_t, r_t, discount_t, c_t, continues_t)
+    return maybe_stop(returns, stop_target_gradients)
 
 
 @operator()
@@ -220,9 +220,17 @@ def general_off_policy_returns_from_q_and_v(
       [3.125, 4.5]
     """
     v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
-    w_t = weighted(discount_t, with_ends(_with_last(c_t), continues_t))
-    delta_t = r_t + weighted(discount_t, v_t) - weighted(w_t, _with_last(q_t))
-    return maybe_stop(backward(discounted, (delta_t, w_t)), stop_target_gradients)
+    returns = _corrected_returns(_with_last(q_t), v_t, r_t, discount_t, _with_last(c_t), continues_t)
+    return maybe_stop(returns, stop_target_gradients)
+
+
+@traced_once
+def _corrected_returns(
+    q_t: Array, v_t: Array, r_t: Array, discount_t: Array, c_t: Array, continues_t: Array | None
+) -> Array:
+    """G_{t-1} = r_t + γ_t (v_t - c_t q_t + c_t G_t), a discounted sum with discounts γ_t c_t."""
+    w_t = weighted(discount_t, with_ends(c_t, continues_t))
+    return backward(discounted, (r_t + weighted(discount_t, v_t) - weighted(w_t, q_t), w_t))
 
 
 def _with_last(x_t: Array) -> Array:
