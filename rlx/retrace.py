@@ -230,7 +230,8 @@ def _corrected_returns(
 ) -> Array:
     """G_{t-1} = r_t + γ_t (v_t - c_t q_t + c_t G_t), a discounted sum with discounts γ_t c_t."""
     w_t = weighted(discount_t, with_ends(c_t, continues_t))
-    return backward(discounted, (r_t + weighted(discount_t, v_t) - weighted(w_t, q_t), w_t))
+    delta_t = r_t + weighted(discount_t, v_t) - weighted(w_t, q_t)
+    return backward(discounted, (delta_t, w_t), continues_t=continues_t)
 
 
 def _with_last(x_t: Array) -> Array:

@@ -321,5 +321,5 @@ def importance_corrected_td_errors(
     v_tm1, (v_t, continues_t) = values[:-1], segments(values[1:], truncation_t, truncation_value_t)
     delta_t = r_t + weighted(discount_t, v_t) - v_tm1
     c_t = with_ends(following(rho_tm1) * lambda_, continues_t)
-    errors = rho_tm1 * backward(discounted, (delta_t, weighted(discount_t, c_t)))
+    errors = rho_tm1 * backward(discounted, (delta_t, weighted(discount_t, c_t)), continues_t=continues_t)
     return errors_of(v_tm1, errors, stop_target_gradients)
