@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import gzip
 import json
 import os
 import signal
@@ -34,16 +33,6 @@ SIZES = {
     "small": {"vocab_size": 512, "num_kv_heads": 2, "head_dim": 16, "hidden_size": 64, "num_layers": 2, "num_heads": 4,
               "intermediate_size": 128},
 }  # fmt: skip
-GRAPH = "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION"
-UNMERGED = {"xla_gpu_dot_merger_threshold_mb": 0}  # products of one input, as for queries and keys, are kept apart
-VARIANTS = {  # options of XLA
-    "default": {},
-    "no merged products": UNMERGED,
-    "loop in a CUDA graph": {"xla_gpu_enable_command_buffer": GRAPH, "xla_gpu_graph_min_graph_size": 1},
-    "cuBLAS only": {"xla_gpu_enable_triton_gemm": False},
-    "cuBLAS only, no merged products": {"xla_gpu_enable_triton_gemm": False, **UNMERGED},
-}
-WITHOUT_TUNING = {"xla_gpu_autotune_level": 0}
 Record = Callable[..., None]
 
 
@@ -90,18 +79,15 @@ def size_of(tree: Any) -> int:
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-def compiled(programs: dict[Any, tuple[Any, tuple[Any, ...], dict[str, Any]]], record: Record) -> dict[Any, Any]:
-    """Programs for arguments, with options of XLA, compiled at the same time; without those that fail."""
+def compiled(programs: dict[Any, tuple[Any, tuple[Any, ...]]], record: Record) -> dict[Any, Any]:
+    """Programs for arguments, compiled at the same time; without those that fail."""
     import jax
 
-    def one(lowered: Any, options: dict[str, Any]) -> Any:
-        return lowered.compile(compiler_options=options)
-
     began = time.perf_counter()
-    lowered = {key: jax.jit(f).lower(*arguments) for key, (f, arguments, _) in programs.items()}
+    lowered = {key: jax.jit(f).lower(*arguments) for key, (f, arguments) in programs.items()}
     traced = time.perf_counter() - began
     with ThreadPoolExecutor(8) as pool:
-        running = {key: pool.submit(one, x, programs[key][2]) for key, x in lowered.items()}
+        running = {key: pool.submit(x.compile) for key, x in lowered.items()}
     record(figure="seconds of tracing", value=traced, programs=len(programs))
     record(figure="seconds of compilation", value=time.perf_counter() - began - traced, programs=len(programs))
     for key, future in running.items():
@@ -114,7 +100,7 @@ def decoding(
     options: argparse.Namespace,
     record: Record,
     size: str = "4B",
-    cases: Sequence[tuple[int, str]] = ((1, "default"), (16, "default"), (4, "default"), (32, "default")),
+    cases: Sequence[int] = (1, 16, 4, 32),
 ) -> None:
     """The time of a step, that of `new` tokens less that of one, beside reading the weights and the cache."""
     import jax
@@ -138,7 +124,7 @@ def decoding(
         prompts, start = np.ones([rows, prompt], np.int32), np.zeros(rows, np.int32)
         return params, jax.random.key(0), prompts, start, np.bool_(at_once)
 
-    def measured(rows: int, variant: str, program: Any) -> None:
+    def measured(rows: int, program: Any) -> None:
         every, first = arguments(rows, False), arguments(rows, True)
         assert int(program(*every).lengths.min()) == new and int(program(*first).lengths.max()) == 1
         step = (seconds(lambda: program(*every), 5) - seconds(lambda: program(*first), 5)) / (new - 1)
@@ -146,59 +132,23 @@ def decoding(
         read = weights + cache
         shares = {"of a copy": read / step / copy, "of 4.8 TB/s": read / step / BANDWIDTH,
                   "of 4.8 TB/s, weights only": weights / step / BANDWIDTH}  # fmt: skip
-        about = {"rows": rows, "variant": variant, "tokens a second": rows / step, "share": shares}
+        about = {"rows": rows, "tokens a second": rows / step, "share": shares}
         record(figure="ms a step", value=1e3 * step, model=size, **about)
 
     ones, added = jnp.ones(2**20 if options.small else 2**31, jnp.bfloat16), jax.jit(lambda x: x + 1)
     copy = 2 * ones.nbytes / seconds(functools.partial(added, ones), 10)
     record(figure="bandwidth of a copy, read and written, TB/s", value=copy / 1e12)
     apply = hkx.transform(answer).apply
-    ready: dict[Any, Any] = {}
-    for rows, variant in cases:  # one by one: XLA chooses kernels by measuring them
-        key = rows, variant
-        ready |= compiled({key: (apply, arguments(rows, True), VARIANTS[variant])}, record)
-        if key in ready:
-            measured(rows, variant, ready[key])
+    for rows in cases:  # one by one: XLA chooses kernels by measuring them
+        for program in compiled({rows: (apply, arguments(rows, True))}, record).values():
+            measured(rows, program)
     total = jax.jit(lambda p: sum(jnp.sum(x, dtype=jnp.float32) for x in jax.tree.leaves(p)))
     rate = size_of(params) / seconds(functools.partial(total, params), 10)
     record(figure="bandwidth of reading the weights, TB/s", value=rate / 1e12, gigabytes=weights / 1e9)
-    for rows in (1, 16):
-        if program := ready.get((rows, "default")):
-            (options.output / f"{size}_{rows}.hlo.gz").write_bytes(gzip.compress(program.as_text().encode()))
-            run = functools.partial(program, *arguments(rows, False))
-            record(figure="kernels of 64 steps", rows=rows, **profiled(run))
 
 
 def decoding_8b(options: argparse.Namespace, record: Record) -> None:
-    decoding(options, record, "8B", ((1, "default"), (16, "default")))
-
-
-def variants(options: argparse.Namespace, record: Record) -> None:
-    decoding(options, record, "4B", [(rows, name) for name in list(VARIANTS)[1:] for rows in (1, 16)])
-
-
-def profiled(run: Callable[[], Any]) -> dict[str, Any]:
-    """The kernels that take longest: milliseconds and calls."""
-    import tempfile
-
-    import jax
-
-    with tempfile.TemporaryDirectory() as folder:
-        settings = jax.profiler.ProfileOptions()
-        settings.host_tracer_level = settings.python_tracer_level = 0
-        with jax.profiler.trace(folder, profiler_options=settings):
-            jax.block_until_ready(run())
-        files = list(Path(folder).rglob("*.trace.json.gz"))
-        events = json.loads(gzip.decompress(files[0].read_bytes()))["traceEvents"] if files else []
-    lines = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
-    totals: dict[str, list[float]] = {}
-    for event in events:
-        if "GPU" in lines.get(event.get("pid"), "") and "dur" in event:
-            entry = totals.setdefault(event["name"], [0, 0])
-            entry[0] += event["dur"] / 1e3
-            entry[1] += 1
-    longest = sorted(totals.items(), key=lambda item: -item[1][0])[:40]
-    return {"kernels": dict(longest), "all ms": sum(ms for ms, _ in totals.values())}
+    decoding(options, record, "8B", (1, 16))
 
 
 def throughput(options: argparse.Namespace, record: Record) -> None:
@@ -223,13 +173,12 @@ def throughput(options: argparse.Namespace, record: Record) -> None:
     for prompt in (14, 15):  # a cache of 64 slots, and of 65, which XLA may copy to pad it
         prompts = np.random.default_rng(0).integers(config.vocab_size, size=[rows, prompt]).astype(np.int32)
         arguments = params, jax.random.key(0), prompts, np.zeros(rows, np.int32)
-        ready = compiled({prompt: (hkx.transform(answer).apply, arguments, {})}, record)
+        ready = compiled({prompt: (hkx.transform(answer).apply, arguments)}, record)
         if prompt not in ready:
             continue
         run = functools.partial(ready[prompt], *arguments)
         took = seconds(run)
         record(figure="new tokens a second", value=rows * new / took, prompt=prompt, rows=rows, new=new, seconds=took)
-        record(figure="kernels", prompt=prompt, **profiled(run))
 
 
 def bits(options: argparse.Namespace, record: Record) -> None:
@@ -241,10 +190,10 @@ def bits(options: argparse.Namespace, record: Record) -> None:
     import rlx
 
     new, prompt = (64, 12) if not options.small else (6, 4)
-    groups = [  # dtype, exact, rows, options of XLA
-        [("bfloat16", True, 64, {}), ("bfloat16", False, 64, {})],
-        [("bfloat16", True, 13, {}), ("bfloat16", True, 64, WITHOUT_TUNING), ("float32", True, 64, {})],
-        [("float32", False, 64, {}), ("bfloat16", True, 1, {}), ("bfloat16", True, 64, VARIANTS["cuBLAS only"])],
+    groups = [  # dtype, exact, rows
+        [("bfloat16", True, 64), ("bfloat16", False, 64)],
+        [("bfloat16", True, 13), ("bfloat16", True, 1)],
+        [("float32", True, 64), ("float32", False, 64)],
     ]
 
     def three_times(dtype: str) -> tuple[Any, Any]:  # whose logits differ about as much as those of a trained model
@@ -278,25 +227,25 @@ def bits(options: argparse.Namespace, record: Record) -> None:
 
     for cases in groups:
         samplers, learners, given = {}, {}, {}
-        for i, (dtype, exact, rows, flags) in enumerate(cases):
+        for i, (dtype, exact, rows) in enumerate(cases):
             config, params = models[dtype]
             rng = np.random.default_rng(rows)
             prompts = rng.integers(config.vocab_size, size=[rows, prompt]).astype(np.int32)
             questions = prompts, rng.integers(prompt, size=rows).astype(np.int32)
             given[i] = (hkx.unstack_params(params, "decoder/layers"), jax.random.key(rows), *questions)
             sampler, learner = programs(dtype, exact)
-            samplers[i] = sampler, given[i], flags
-            learners[i] = learner, (params, None, *questions, np.zeros([rows, new], np.int32)), flags
+            samplers[i] = sampler, given[i]
+            learners[i] = learner, (params, None, *questions, np.zeros([rows, new], np.int32))
         samplers = compiled(samplers, record)
         learners = compiled(learners, record)  # by then XLA has chosen the kernels of a tile
-        for i, (dtype, exact, rows, flags) in enumerate(cases):
+        for i, (dtype, exact, rows) in enumerate(cases):
             if i not in samplers or i not in learners:
                 continue
             sample, learn, (_, _, *questions) = samplers[i], learners[i], given[i]
             answers = sample(*given[i])
             again = functools.partial(learn, models[dtype][1], None, *questions, answers.tokens)
             a, b = np.asarray(answers.log_probs), np.asarray(again())
-            about = {"dtype": dtype, "exact": exact, "rows": rows, "tokens": a.size, "options": flags}
+            about = {"dtype": dtype, "exact": exact, "rows": rows, "tokens": a.size}
             apart = {"largest difference": float(np.abs(a - b).max()), "mean difference": float(np.abs(a - b).mean())}
             sampling, learning = seconds(functools.partial(sample, *given[i]), 2), seconds(again, 2)
             times = {"seconds of sampling": sampling, "seconds of learning": learning}
@@ -304,8 +253,8 @@ def bits(options: argparse.Namespace, record: Record) -> None:
             record(figure="share of equal bits", value=equal, **about, **apart, **times)
 
 
-def transformers(options: argparse.Namespace, record: Record, cache: str | None = None) -> None:
-    """The same steps by transformers' `generate`, in its usual way, or with a static cache, which it compiles."""
+def transformers(options: argparse.Namespace, record: Record) -> None:
+    """The same steps by transformers' `generate`."""
     import torch
     import transformers
 
@@ -317,13 +266,12 @@ def transformers(options: argparse.Namespace, record: Record, cache: str | None 
     with torch.device(device):
         network = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().to(device)
     weights = sum(x.numel() * x.element_size() for x in network.parameters())
-    same = {"do_sample": False} | ({"cache_implementation": cache} if cache else {})
 
     def least(prompts: Any, n: int, repeats: int) -> float:
         times = []
         for _ in range(repeats + 1):
             began = time.perf_counter()
-            network.generate(prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=n, **same)
+            network.generate(prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=n, do_sample=False)
             if device == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - began)
@@ -333,12 +281,8 @@ def transformers(options: argparse.Namespace, record: Record, cache: str | None 
         prompts = torch.ones([rows, prompt], dtype=torch.long, device=device)
         step = (least(prompts, new, 2) - least(prompts, 1, 2)) / (new - 1)
         shares = {"weights only": weights / step / BANDWIDTH}
-        about = {"rows": rows, "cache": cache or "default", "tokens a second": rows / step, "share": shares}
+        about = {"rows": rows, "tokens a second": rows / step, "share": shares}
         record(figure="ms a step", value=1e3 * step, gigabytes=weights / 1e9, **about)
-
-
-def with_static_cache(options: argparse.Namespace, record: Record) -> None:
-    transformers(options, record, "static")
 
 
 PARTS: dict[str, tuple[Callable[[argparse.Namespace, Record], None], float]] = {  # with the longest that each may take
@@ -347,8 +291,6 @@ PARTS: dict[str, tuple[Callable[[argparse.Namespace, Record], None], float]] = {
     "bits": (bits, 75),
     "transformers": (transformers, 35),
     "decoding_8b": (decoding_8b, 75),
-    "variants": (variants, 120),
-    "with_static_cache": (with_static_cache, 60),
 }
 
 
@@ -367,7 +309,7 @@ def part(options: argparse.Namespace, name: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_language", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="a folder for figures.jsonl, log.txt and HLO")
+    parser.add_argument("--output", type=Path, required=True, help="a folder for figures.jsonl and log.txt")
     parser.add_argument("--limit", type=float, default=150, help="seconds for all parts together (default: 150)")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--layers", type=int, default=0, help="instead of the models' own number")

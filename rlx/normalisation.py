@@ -109,9 +109,10 @@ def _initial_statistics(num_outputs: int) -> PopArtState:
 def _update_statistics(
     settings: tuple[Any, ...], params: Mapping[str, Any], state: PopArtState, targets: Any, indices: Any
 ) -> tuple[Mapping[str, Any], PopArtState]:
-    if settings[0] is None:
+    step_size, *others = settings
+    if step_size is None:
         return params, state
-    new_state = art(state, targets, indices, *settings)
+    new_state = art(state, targets, indices, step_size, *others)
     return pop(params, state, new_state), new_state
 
 

@@ -6,13 +6,13 @@ import importlib
 import pathlib
 import subprocess
 import sys
-import tokenize
 import warnings
 
 import pytest
 
 import hkx
 import rlx
+from benchmarks.rlx_lines import code_lines
 
 ROOT = pathlib.Path(__file__).parents[1]
 MAX_FILE_LINES = 450
@@ -405,18 +405,12 @@ def test_files_are_short():
     )
 
 
-def code_lines(name: str) -> int:
-    """Lines that are neither blank, nor comments, nor strings that stand alone, as docstrings do."""
-    alone = (n for n in ast.walk(tree_of(name)) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))
-    strings = {line for n in alone if isinstance(n.value.value, str) for line in range(n.lineno, n.end_lineno + 1)}
-    nothing = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    with FILES[name].open(encoding="utf-8") as file:
-        tokens = [t for t in tokenize.generate_tokens(file.readline) if t.type not in nothing]
-    return len({line for t in tokens for line in range(t.start[0], t.end[0] + 1)} - strings)
-
-
 def test_the_heart_is_read_in_one_sitting():
-    lines = {name: code_lines(name) for name in FILES if name.startswith(("hkx.base.", "hkx.core."))}
+    lines = {
+        name: len(code_lines(FILES[name].read_text(encoding="utf-8")))
+        for name in FILES
+        if name.startswith(("hkx.base.", "hkx.core."))
+    }
     long = [f"{where(name)} has {n} lines of code" for name, n in lines.items() if n > MAX_HEART_FILE_LINES]
     total = sum(lines.values())
     check(
