@@ -153,9 +153,14 @@ def n_step_bootstrapped_returns(
     v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
     if jnp.ndim(lambda_t) and jnp.shape(lambda_t) != r_t.shape:
         lambda_t = jnp.append(lambda_t, 0)
-    w_t = with_ends(weighted(discount_t, lambda_t), continues_t)
-    delta_t, one_step_t = r_t + weighted(discount_t - w_t, v_t), r_t + weighted(discount_t, v_t)
-    returns = backward_in_windows(delta_t, w_t, one_step_t, n)
+    elif jnp.ndim(lambda_t) == 0 and continues_t is not None:
+        lambda_t *= continues_t.astype(v_t.dtype)
+    lambda_t = with_ends(lambda_t, continues_t)
+    if isinstance(lambda_t, float):  # nothing is left of v_t if it is 1, the default
+        delta_t = r_t + weighted(1 - lambda_t, weighted(discount_t, v_t))
+    else:
+        delta_t = r_t + weighted(weighted(discount_t, 1 - lambda_t), v_t)
+    returns = backward_in_windows(delta_t, weighted(discount_t, lambda_t), v_t, n)
     return maybe_stop(returns, stop_target_gradients)
 
 

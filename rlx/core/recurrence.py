@@ -226,36 +226,27 @@ def _times(passes: Array, w: Array, x: Array) -> Array:
     return w * jnp.where(passes, x, 0)
 
 
-def backward_in_windows(delta_t: Array, w_t: Array, last_t: Array, n: int) -> Array:
-    """Looks `n` steps ahead: x⁽¹⁾_t = last_t and x⁽ᵏ⁾_t = δ_t + w_t x⁽ᵏ⁻¹⁾_{t+1}; floats [T], in log₂ n steps.
+def backward_in_windows(delta_t: Array, w_t: Array, v_t: Array, n: int) -> Array:
+    """Looks `n` steps ahead: x⁽⁰⁾_t = v_t and x⁽ᵏ⁾_{t-1} = δ_t + w_t x⁽ᵏ⁻¹⁾_t, with v_T past the end; floats [T].
+
+    It takes log₂ n compositions of the map x -> δ + w x with itself, which past the end is the identity.
 
     Example:
       >>> import jax.numpy as jnp
       >>> from rlx.core.recurrence import backward_in_windows
       >>> one = jnp.ones(3)
       >>> backward_in_windows(one, 0.5 * one, 8 * one, 2).tolist()
-      [5.0, 5.0, 1.0]
+      [3.5, 3.5, 5.0]
     """
-    x_t, remaining, length = last_t, min(n, last_t.shape[0]) - 1, 1
-    while remaining > 0:  # δ and w are compositions of `length` successive maps
+    x_t, end_t, remaining = delta_t + weighted(w_t, v_t), v_t[-1:], min(n, len(v_t)) - 1
+    while remaining > 0:
+        length = len(end_t)
         if remaining % 2:
-            x_t = delta_t + weighted(w_t, _ahead(x_t, length))
-        remaining //= 2
-        if remaining:
-            delta_t = delta_t + weighted(w_t, _ahead(delta_t, length))
-            w_t = _product(w_t, _ahead(w_t, length))
-            length *= 2
+            x_t = delta_t + weighted(w_t, jnp.concatenate([x_t[length:], end_t]))
+        delta_t = delta_t + weighted(w_t, _padded(delta_t, 0, -length, length))
+        w_t = weighted(w_t, _padded(w_t, 1, -length, length))
+        end_t, remaining = jnp.concatenate([end_t, end_t]), remaining // 2
     return x_t
-
-
-def _product(w: Array, later: Array) -> Array:
-    """w · later, but 0 where either is 0, even if the other is NaN: no weight has an influence across an end."""
-    return jnp.where((w != 0) | jnp.isfinite(later), weighted(later, w), w * w)
-
-
-def _ahead(x: Array, steps: int) -> Array:
-    """x[t + steps], and 0 past the end."""
-    return _padded(x, 0, -steps, steps)
 
 
 def _padded(x: Array, value: int, before: int, after: int) -> Array:

@@ -369,9 +369,7 @@ def test_windows_look_so_many_steps_ahead(n):
     r_t, end = np.random.default_rng(1).normal(size=(2, 260)).astype(np.float32)
     continues_t = np.arange(260) % 37 != 36
     w_t = np.where(continues_t, np.float32(0.5), np.float32(0))
-    found = jax.jit(lambda *x: backward_in_windows(*x, n))(
-        np.where(continues_t, r_t, r_t + end / 2), w_t, r_t + end / 2
-    )
+    found = jax.jit(lambda *x: backward_in_windows(*x, n))(np.where(continues_t, r_t, r_t + end / 2), w_t, end)
     expected = np.zeros(260)
     for t in range(260):
         last = next(k for k in range(t, 260) if not continues_t[k] or k == t + n - 1 or k == 259)

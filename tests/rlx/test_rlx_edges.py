@@ -137,7 +137,10 @@ def test_pieces_one_by_one_are_bit_for_bit_the_cut_sequence(data, cuts):
             "pg": rlx.vtrace_td_error_and_advantage(v0, v, r, d, rh, 0.7).pg_advantage,
         }
         for name, value in alone.items():
-            same_but_for_rounding({name: whole[name][where]}, {name: value})
+            if name == "n_step":  # the last return of a piece is r + γ(1-λ)v + γλv, and r + γv where it is cut
+                np.testing.assert_allclose(whole[name][where], value, rtol=1e-6, atol=1e-6)
+            else:
+                same_but_for_rounding({name: whole[name][where]}, {name: value})
         # Between the values of a piece no state is missing but the last; the others are those of v_tm1 itself.
         inner = jnp.concatenate([v0[1:], bootstrap[-1:]])
         delta = r + d * inner - v0
