@@ -20,7 +20,7 @@ of all of it with compilation where the program is compiled whole.
 """
 REST = """## Not run yet
 
-{missing}learning on Atari, of which [the examples](../examples/README.md) name single runs.
+{missing}DQN on Atari.
 """
 
 
@@ -79,7 +79,7 @@ def section(name: str, table: Table, kept: dict[str, Any]) -> str:
     lines = [
         f"## {table.title}\n",
         f"`python -m benchmarks.results {name}`: [{pathlib.Path(file).name}](../{file}),",
-        f"{table.steps:,} steps, {table.seeds} seeds.{reduced} {table.remark}\n",
+        f"{table.steps:,} steps, {table.seeds} seed{'s' * (table.seeds > 1)}.{reduced} {table.remark}\n",
         f"Machine: {kept['machine']}.{f' Reference: {table.source}.' if table.reference else ''}\n",
         "| " + " | ".join(columns) + " |",
         "|---" * len(columns) + "|",

@@ -50,7 +50,7 @@ def read_run(folder: pathlib.Path, table: Table, budget: int) -> dict[str, Any] 
         curve = [[n, round(x, 2)] for n, x in drawn if math.isfinite(x)]
         return run | {"curve": curve, "finished": taken > budget - update}
     except (OSError, IndexError):  # metrics and the final return are written at the end
-        lines = re.findall(r"([\d,]+) steps: return (-?[\d.]+)", log)
+        lines = re.findall(r"([\d,]+) steps: (?:return|score) (-?[\d.]+)", log)
         if not lines:
             return None
         steps, value = lines[-1]
