@@ -57,11 +57,10 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
       >>> weighted(jnp.array([0.0, 2.0]), jnp.array([jnp.inf, 3.0])).tolist()
       [0.0, 6.0]
     """
-    is_number = isinstance(x, (int, float)) or (jnp.ndim(x) == 0 and jnp.ndim(weight) > 0)
-    if is_number or (isinstance(weight, (int, float)) and weight != 0):
-        return jnp.multiply(weight, x)  # as in γ_t λ: a single number for all weights is finite
-    if isinstance(weight, (int, float)):
+    if isinstance(weight, (int, float)) and weight == 0:
         return jnp.zeros_like(x)
+    if isinstance(weight, (int, float)) or isinstance(x, (int, float)) or (jnp.ndim(x) == 0 and jnp.ndim(weight) > 0):
+        return jnp.multiply(weight, x)  # as in γ_t λ: a single number for all weights is finite
     # `jnp.array`: `jax.vmap` in `jax.jit` may hold arrays of NumPy, which a custom derivative takes after an operation.
     dtype = jnp.result_type(weight, x)
     return _weighted(jnp.array(weight, dtype), jnp.array(x, dtype))

@@ -243,9 +243,11 @@ def backward_in_windows(delta_t: Array, w_t: Array, v_t: Array, n: int) -> Array
         length = len(end_t)
         if remaining % 2:
             x_t = delta_t + weighted(w_t, jnp.concatenate([x_t[length:], end_t]))
-        delta_t = delta_t + weighted(w_t, _padded(delta_t, 0, -length, length))
-        w_t = weighted(w_t, _padded(w_t, 1, -length, length))
-        end_t, remaining = jnp.concatenate([end_t, end_t]), remaining // 2
+        remaining //= 2
+        if remaining:
+            delta_t = delta_t + weighted(w_t, _padded(delta_t, 0, -length, length))
+            w_t = weighted(w_t, _padded(w_t, 1, -length, length))
+            end_t = jnp.concatenate([end_t, end_t])
     return x_t
 
 
