@@ -91,6 +91,7 @@ def of_values(d: Draw) -> Iterator[Case]:
     yield "signed_expm1", lambda lib: lib.signed_expm1, (one(64),), (0,)
     yield "power, p = 0.3", lambda lib: lambda x: lib.power(x, 0.3), (one(64),), (0,)
     yield "power, p = 2", lambda lib: lambda x: lib.power(x, 2.0), (one(64),), (0,)
+    yield "power, p = 0.5", lambda lib: lambda x: lib.power(x, 0.5), (one(64),), (0,)
     yield "signed_hyperbolic", lambda lib: lib.signed_hyperbolic, (10 * one(64),), (0,)
     yield "signed_parabolic", lambda lib: lib.signed_parabolic, (10 * one(64),), (0,)
 

@@ -104,7 +104,7 @@ def _lambda_return(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda
 
 def _return_of_one_lambda(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: float) -> Array:
     # λ is a number without a gradient: only the discount is compared with 0, which makes gradients faster.
-    return r_t + weighted(discount_t, saved(weighted(1 - lambda_, v_t) + weighted(lambda_, g_t)))
+    return r_t + weighted(discount_t, saved(weighted(lambda_, g_t) + weighted(1 - lambda_, v_t)))
 
 
 @operator()

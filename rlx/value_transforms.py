@@ -181,26 +181,27 @@ def signed_parabolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0,
       >>> round(float(rlx.signed_parabolic(rlx.signed_hyperbolic(3.0))), 4)
       3.0
     """
-    root = _parabolic_root(jnp.array(x), eps)
+    root = _parabolic_root(jnp.array(x), eps, 0.5 + eps)
     return root * (jnp.abs(root) + 2)
 
 
 @jax.custom_jvp
 @traced_once
-def _parabolic_root(x: Array, eps: Array | float) -> Array:
-    """The z for which ε z |z| + (1 + 2 ε) z = x, so that f(x) = z (|z| + 2), without cancellation."""
-    square = _half_width_squared(x, eps)
-    return x / (square * jax.lax.rsqrt(square) + 0.5 + eps)
+def _parabolic_root(x: Array, a: Array | float, h: Array | float) -> Array:
+    """The z for which a z |z| + 2 h z = x, without cancellation."""
+    square = _half_width_squared(x, a, h)
+    return x / (square * jax.lax.rsqrt(square) + h)
 
 
 @_parabolic_root.defjvp
-def _of_equation(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
-    root, (x_dot, eps_dot) = _parabolic_root(*primals), tangents
-    return root, 0.5 * jax.lax.rsqrt(_half_width_squared(*primals)) * (x_dot - root * (jnp.abs(root) + 2) * eps_dot)
+def _of_equation(primals: tuple[Array, Any, Any], tangents: tuple[Array, Any, Any]) -> tuple[Array, Array]:
+    root, (x_dot, a_dot, h_dot) = _parabolic_root(*primals), tangents
+    given = x_dot - root * (jnp.abs(root) * a_dot + 2 * h_dot)
+    return root, 0.5 * jax.lax.rsqrt(_half_width_squared(*primals)) * given
 
 
-def _half_width_squared(x: Array, eps: Array | float) -> Array:
-    return (0.5 + eps) ** 2 + eps * jnp.minimum(jnp.abs(x), jnp.finfo(jnp.result_type(x, float)).max)
+def _half_width_squared(x: Array, a: Array | float, h: Array | float) -> Array:
+    return h**2 + a * jnp.minimum(jnp.abs(x), jnp.finfo(jnp.result_type(x, float)).max)
 
 
 @operator()
@@ -222,6 +223,10 @@ def power(x: Float[Array, "*E"], p: Real[Array | float, "", "in (0, inf)"]) -> F
       3.0
     """
     root = jnp.sqrt(p)
+    if isinstance(p, float) and p == 2:  # squares and roots need no logarithm
+        return 0.5 * x * (jnp.abs(x) / root + 2)
+    if isinstance(p, float) and p == 0.5:
+        return _parabolic_root(x / root, 1.0, 1.0) / root
     return _odd(lambda size: jnp.expm1(p * jnp.log1p(size / root)) / root, x)  # (x + 1)ᵖ - 1 without cancellation
 
 

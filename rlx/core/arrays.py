@@ -218,8 +218,8 @@ def pick_action(of_actions: Array, actions: Array, of_none: float) -> Array:
 
 
 def half_square(x: Array) -> Array:
-    """½ x². The square of a number whose half square is representable may overflow."""
-    return 0.5 * x * x
+    """½ x²."""
+    return 0.5 * jnp.square(x)
 
 
 def unit_of(x: Array, axis: int | None = None) -> Array:
