@@ -56,11 +56,12 @@ def cases(d: Draw) -> Iterator[tuple[str, Callable[[Any], Callable[..., Any]], t
     """(name, library -> function of one sequence's arrays, arguments of the batch)."""
     yield "lambda_returns", lambda lib: lambda r, g, v: lib.lambda_returns(r, g, v, 0.95), (*d.rewards(), d.normal())
     yield "discounted_returns", lambda lib: lib.discounted_returns, (*d.rewards(), d.normal())
-    yield (
-        "n_step_bootstrapped_returns",
-        lambda lib: lambda r, g, v: lib.n_step_bootstrapped_returns(r, g, v, 5),
-        (*d.rewards(), d.normal()),
-    )
+    for n in (3, 5, 8, 10, 20):
+        yield (
+            f"n_step_bootstrapped_returns, n = {n}",
+            lambda lib, n=n: lambda r, g, v: lib.n_step_bootstrapped_returns(r, g, v, n),
+            (*d.rewards(), d.normal()),
+        )
     yield (
         "truncated_gae",
         lambda lib: lambda r, g, v: lib.truncated_generalized_advantage_estimation(r, g, 0.95, v),

@@ -38,7 +38,7 @@ def masked(by: Array, x: Array) -> Array:
         by = jnp.any(by, axis=tuple(range(x.ndim, by.ndim)))
     keeps = by if by.dtype == bool else by != 0
     keeps = keeps.reshape(keeps.shape + (1,) * (x.ndim - keeps.ndim))
-    zero = jax.lax.stop_gradient(by).astype(x.dtype) if by.shape == x.shape else jnp.zeros_like(x)  # see `_where_it_counts`
+    zero = jax.lax.stop_gradient(by).astype(x.dtype) if by.shape == x.shape else jnp.zeros_like(x)  # see `_weighted`
     return jnp.where(keeps if by.dtype == bool else keeps | jnp.isfinite(x), x, zero)
 
 
@@ -69,17 +69,16 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
 @jax.custom_jvp
 @traced_once
 def _weighted(weight: Array, x: Array) -> Array:
-    # A loop's gradient drops the rule below: second derivatives are those of this line.
-    return _where_it_counts(weight, x, weight * x)
-
-
-_weighted.defjvps(lambda w_dot, _, w, x: w_dot * _where_it_counts(w, x, x), lambda x_dot, _, w, x: w * x_dot)
-
-
-def _where_it_counts(weight: Array, x: Array, y: Array) -> Array:
-    """`y`, but 0 where the weight is 0 and `x` is not finite: 0 · x is 0 only of a finite x, and faster than a test."""
     # The weight is the 0 that is selected: `jax.vmap` over axis 1 would transpose all for a constant array of zeros.
-    return jnp.where((weight != 0) | (weight * x == 0), y, jax.lax.stop_gradient(weight))
+    # 0 · x is 0 only of a finite x. A loop's gradient drops the rule below: second derivatives are those of this line.
+    both = weight * x
+    return jnp.where((weight != 0) | (both == 0), both, jax.lax.stop_gradient(weight))
+
+
+_weighted.defjvps(
+    lambda w_dot, _, w, x: w_dot * jnp.where((w != 0) | (w * x == 0), x, jax.lax.stop_gradient(w)),
+    lambda x_dot, _, w, x: w * x_dot,
+)
 
 
 @functools.partial(traced_once, static_argnums=2)

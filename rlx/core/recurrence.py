@@ -12,7 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from rlx.core.masking import masked, weighted
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array
+from rlx.core.types import Array, ArrayLike
 
 Equation = Callable[..., Array]
 """The value at one step, given the value at the next step, in which it is affine, and the sequences; elementwise."""
@@ -207,7 +207,8 @@ def _doubled(delta_t: Array, w_t: Array, end: Array, passes_t: Array) -> Array:
 
     def double(maps: tuple[Array, ...], length: Array) -> tuple[tuple[Array, ...], None]:
         def ahead(x: Array, beyond: int) -> Array:
-            padded = _padded(x, beyond, 0, int(lengths[-1]))
+            after = [(0, int(lengths[-1]), 0)] + [(0, 0, 0)] * (x.ndim - 1)
+            padded = lax.pad(x, np.asarray(beyond, x.dtype), after)
             return lax.dynamic_slice_in_dim(padded, length, steps, allow_negative_indices=False)
 
         delta, w, passes = maps
@@ -238,18 +239,30 @@ def backward_in_windows(delta_t: Array, w_t: Array, v_t: Array, n: int) -> Array
       >>> backward_in_windows(one, 0.5 * one, 8 * one, 2).tolist()
       [3.5, 3.5, 5.0]
     """
-    x_t, end_t, remaining = delta_t + weighted(w_t, v_t), v_t[-1:], min(n, len(v_t)) - 1
+    remaining, length = max(min(n, len(v_t)) - 1, 0), 1
+
+    def extended(x_t: Array, after: ArrayLike) -> Array:
+        return jnp.concatenate([x_t, jnp.broadcast_to(jnp.asarray(after, x_t.dtype), (remaining, *x_t.shape[1:]))])
+
+    delta_t, w_t, v_t = extended(delta_t, 0), extended(w_t, 1), extended(v_t, v_t[-1:])
+    x_t = delta_t + _product(w_t, v_t)
     while remaining > 0:
-        length = len(end_t)
         if remaining % 2:
-            x_t = delta_t + weighted(w_t, jnp.concatenate([x_t[length:], end_t]))
+            after = x_t[length:]
+            x_t = delta_t[: len(after)] + _product(w_t[: len(after)], after)
         remaining //= 2
         if remaining:
-            delta_t = delta_t + weighted(w_t, _padded(delta_t, 0, -length, length))
-            w_t = weighted(w_t, _padded(w_t, 1, -length, length))
-            end_t = jnp.concatenate([end_t, end_t])
+            delta_t = delta_t[:-length] + _product(w_t[:-length], delta_t[length:])
+            w_t, length = _product(w_t[:-length], w_t[length:]), 2 * length
     return x_t
 
 
-def _padded(x: Array, value: int, before: int, after: int) -> Array:
-    return lax.pad(x, np.asarray(value, x.dtype), [(before, after, 0)] + [(0, 0, 0)] * (x.ndim - 1))
+@jax.custom_jvp
+def _product(w: Array, x: Array) -> Array:
+    """`weighted`, in half the time: this line has no derivative in a weight of 0, which the rule below has."""
+    return jnp.where(w == 0, lax.stop_gradient(w), w * x)
+
+
+@_product.defjvp
+def _of_product(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    return _product(*primals), jax.jvp(weighted, primals, tangents)[1]

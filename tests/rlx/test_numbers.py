@@ -612,6 +612,11 @@ def test_second_derivatives_of_returns_at_an_end():
     for name, numbers, found in (
         ("λ-returns", lambda_returns, lambda r, d: rlx.lambda_returns(r, d, v.astype(r.dtype), lambda_)),
         (
+            "n-step returns",
+            lambda_returns,
+            lambda r, d: rlx.n_step_bootstrapped_returns(r, d, v.astype(r.dtype), steps, lambda_),
+        ),
+        (
             "advantages",
             lambda r, d: lambda_returns(r, d) - state_values[:-1],
             lambda r, d: rlx.truncated_generalized_advantage_estimation(r, d, lambda_, state_values.astype(r.dtype)),
