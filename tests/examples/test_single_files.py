@@ -79,7 +79,7 @@ def test_ppo_learns_cart_pole_from_a_folder_of_its_own(tmp_path):
     assert first.startswith("final return: ") and ", IQM " in first and first.endswith(" 2 seeds learning_rate=0.005")
     assert second.endswith("learning_rate=0.001")
     metrics = json.loads((tmp_path / "runs/ppo/metrics.json").read_text())
-    assert np.mean(metrics["final_return"][:2]) > 150  # 20 at random, 500 at most
+    assert np.mean(metrics["final_return"]) > 150  # 20 at random, 500 at most; of the four, one alone may reach 130
     assert np.shape(metrics["curve"]["return"])[1] == metrics["agents"] == 4
     with np.load(tmp_path / "runs/ppo/parameters.npz") as params:
         assert params["policy/w"].shape == (4, 64, 2)
