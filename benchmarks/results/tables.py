@@ -101,7 +101,9 @@ TABLES = {
     "td3": beside_peers(
         "TD3 beside Stable-Baselines3 and sbx",
         "td3",
-        "an update of the actor for two of the critics, noise of 0.1 on actions and 0.2, cut at 0.5, on the target's",
+        "an update of the actor for two of the critics, noise of 0.1 on actions and 0.2, cut at 0.5, on the target's. "
+        "sbx's are not quite the same: its target networks move in each update of the critics, those of the others in "
+        "each second one, and its actor learns from the lesser of the critics' values",
     ),
     "craftax_ppo": craftax("PPO on Craftax", 2.2),
     "craftax_ppo_rnn": craftax(

@@ -821,9 +821,11 @@ def test_powers_of_small_values_keep_their_digits(p):
     size = np.abs(x).astype(np.longdouble) / np.sqrt(np.longdouble(p))
     expected = np.sign(x) * np.expm1(p * np.log1p(size)) / np.sqrt(np.longdouble(p))
     slopes = (1 + size) ** np.longdouble(p - 1)
-    found = jax.vmap(jax.value_and_grad(lambda x: rlx.power(x, np.float32(p))))(x)
-    np.testing.assert_allclose(found[0], np.float64(expected), rtol=3e-6)
-    np.testing.assert_allclose(found[1], np.float64(slopes), rtol=3e-6)
+    for exponent in (p, np.float32(p)):  # a number, for which squares and roots have forms of their own, and an array
+        found = jax.vmap(jax.value_and_grad(lambda x, exponent=exponent: rlx.power(x, exponent)))(x)
+        np.testing.assert_allclose(found[0], np.float64(expected), rtol=3e-6)
+        np.testing.assert_allclose(found[1], np.float64(slopes), rtol=3e-6)
+        assert rlx.power(np.float32(-np.inf), exponent) == -np.inf
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.5, np.inf])
