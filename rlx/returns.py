@@ -103,7 +103,7 @@ def _lambda_return(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda
 
 
 def _return_of_one_lambda(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: float) -> Array:
-    # λ is a number without a gradient: only the discount is compared with 0, which makes gradients faster.
+    # λ is a number without a gradient: only the discount is compared with 0. Gradients are faster so, and with G first.
     return r_t + weighted(discount_t, saved(weighted(lambda_, g_t) + weighted(1 - lambda_, v_t)))
 
 
