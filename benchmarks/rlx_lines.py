@@ -28,7 +28,7 @@ from collections.abc import Iterator
 CHECKS = ("require", "check", "as_arrays", "whole", "given_mask", "stoppable")
 KINDS = ("documentation", "signature", "checks", "equation")
 MACHINERY = {
-    *("masked", "all_masked", "weighted", "weighted_sum", "finite_exponent", "finite_log", "wide_dtype", "astype"),
+    *("masked", "weighted", "weighted_sum", "finite_exponent", "finite_log", "wide_dtype", "astype"),
     *("if_used", "rows_if_used", "if_counted", "slope_if_used", "slopes_if_used", "slope_where", "leave_out"),
     "in_wide_dtype",
 }

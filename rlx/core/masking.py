@@ -9,9 +9,11 @@ if they are infinite or NaN, and so are the values that a kernel multiplies by a
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike, wide_dtype
@@ -42,12 +44,6 @@ def masked(by: Array, x: Array) -> Array:
     return jnp.where(keeps if by.dtype == bool else keeps | jnp.isfinite(x), x, zero)
 
 
-@traced_once
-def all_masked(by: Array, arguments: list[Array | None]) -> list[Array | None]:
-    """`masked` of several arguments of an operator; None stays None."""
-    return [None if x is None else masked(by, x) for x in arguments]
-
-
 def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
     """`weight * x`, but 0, with gradients of 0, where the weight is 0 and `x` is infinite or NaN.
 
@@ -70,15 +66,18 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
 @traced_once
 def _weighted(weight: Array, x: Array) -> Array:
     # The weight is the 0 that is selected: `jax.vmap` over axis 1 would transpose all for a constant array of zeros.
-    # 0 · x is 0 only of a finite x. A loop's gradient drops the rule below: second derivatives are those of this line.
-    both = weight * x
-    return jnp.where((weight != 0) | (both == 0), both, jax.lax.stop_gradient(weight))
+    return jnp.where(weight == 0, jax.lax.stop_gradient(weight), weight * x)
 
 
-_weighted.defjvps(
-    lambda w_dot, _, w, x: w_dot * jnp.where((w != 0) | (w * x == 0), x, jax.lax.stop_gradient(w)),
-    lambda x_dot, _, w, x: w * x_dot,
-)
+@functools.partial(_weighted.defjvp, symbolic_zeros=True)
+def _of_product(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Any]:
+    # 0 · x is 0 only of a finite x. The value is derived from once more by second derivatives, so it has its own in w.
+    (w, x), (w_dot, x_dot) = primals, tangents
+    both, zero = w * x, jax.lax.stop_gradient(w)
+    counts = (w != 0) | (both == 0)
+    terms = [] if isinstance(w_dot, SymbolicZero) else [w_dot * jnp.where(counts, x, zero)]
+    terms += [] if isinstance(x_dot, SymbolicZero) else [w * x_dot]
+    return jnp.where(counts, both, zero), sum(terms[1:], terms[0])
 
 
 @functools.partial(traced_once, static_argnums=2)

@@ -51,7 +51,7 @@ from rlx.core.annotations import Shaped
 from rlx.core.arguments import as_axis_name, as_switch, convert, is_floating, whole, widen_half
 from rlx.core.errors import ArgumentError, OptionError, RankError, ShapeError
 from rlx.core.keys import as_key
-from rlx.core.masking import all_masked
+from rlx.core.masking import masked
 from rlx.core.tracebacks import leave_out_own_frames
 from rlx.core.types import Array, AxisName, Key
 
@@ -212,7 +212,7 @@ class Contract:
         for by, names in self.masks.items():
             given = values[by]
             if given is not None and not (isinstance(given, float) and given):
-                values.update(zip(names, all_masked(jnp.asarray(given), [values[x] for x in names]), strict=True))
+                values |= jax.tree.map(functools.partial(masked, jnp.asarray(given)), {x: values[x] for x in names})
         return values, half
 
     def in_own_name(self, text: str) -> str:

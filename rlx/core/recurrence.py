@@ -245,24 +245,13 @@ def backward_in_windows(delta_t: Array, w_t: Array, v_t: Array, n: int) -> Array
         return jnp.concatenate([x_t, jnp.broadcast_to(jnp.asarray(after, x_t.dtype), (remaining, *x_t.shape[1:]))])
 
     delta_t, w_t, v_t = extended(delta_t, 0), extended(w_t, 1), extended(v_t, v_t[-1:])
-    x_t = delta_t + _product(w_t, v_t)
+    x_t = delta_t + weighted(w_t, v_t)
     while remaining > 0:
         if remaining % 2:
             after = x_t[length:]
-            x_t = delta_t[: len(after)] + _product(w_t[: len(after)], after)
+            x_t = delta_t[: len(after)] + weighted(w_t[: len(after)], after)
         remaining //= 2
         if remaining:
-            delta_t = delta_t[:-length] + _product(w_t[:-length], delta_t[length:])
-            w_t, length = _product(w_t[:-length], w_t[length:]), 2 * length
+            delta_t = delta_t[:-length] + weighted(w_t[:-length], delta_t[length:])
+            w_t, length = weighted(w_t[:-length], w_t[length:]), 2 * length
     return x_t
-
-
-@jax.custom_jvp
-def _product(w: Array, x: Array) -> Array:
-    """`weighted`, in half the time: this line has no derivative in a weight of 0, which the rule below has."""
-    return jnp.where(w == 0, lax.stop_gradient(w), w * x)
-
-
-@_product.defjvp
-def _of_product(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    return _product(*primals), jax.jvp(weighted, primals, tangents)[1]
