@@ -74,9 +74,6 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
     network = hkx.without_apply_rng(hkx.transform(action_values))
     optimizer = optax.flatten(optax.scale_by_adam())  # one vector compiles faster than many small arrays
 
-    def reset(keys):
-        return Playing(*jax.vmap(env.reset)(keys), jnp.zeros(len(keys)))
-
     def step(playing, a_tm1, keys):
         observation, env_state, r_t, ends, cut, info = jax.vmap(env.step)(keys, playing.env_state, a_tm1)
         returned, last_t = playing.episode_return + r_t, ends | cut
@@ -85,7 +82,7 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
 
     def init(seed):
         keys = jax.random.split(jax.random.key(seed), 3 + config.environments)
-        playing = reset(keys[3:])
+        playing = Playing(*jax.vmap(env.reset)(keys[3:]), jnp.zeros(config.environments))
         params = network.init(keys[1], playing.observation)
 
         def warm_up(carry, keys):
@@ -147,7 +144,7 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
             playing, seen, last_t, _ = step(playing, action, step_keys)
             return n + 1, playing, over | last_t, total + jnp.where(over, 0, seen.r_t)
 
-        start = 0, reset(keys), jnp.zeros(len(keys), bool), jnp.zeros(len(keys))
+        start = 0, Playing(*jax.vmap(env.reset)(keys), jnp.zeros(128)), jnp.zeros(128, bool), jnp.zeros(128)
         return jnp.mean(jax.lax.while_loop(lambda carry: (carry[0] < 10_000) & ~jnp.all(carry[2]), play, start)[3])
 
     return init, train, evaluate
@@ -173,12 +170,15 @@ def main(config: Config) -> None:
     train = jax.jit(jax.vmap(train, (0, 0, None))).lower(settings, agents, left[0]).compile(quick)
     compiled, curve = time.process_time(), []
     try:
+        (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
         for n, part in enumerate(left, start=1):
             agents, (returns, losses) = jax.block_until_ready(train(settings, agents, part))
             curve.append((n * left.shape[1] * config.environments, returns.tolist(), losses.tolist()))
             print(f"{curve[-1][0]:>11,} steps: return {np.mean(returns):.2f} ± {np.std(returns):.2f}")
-    except KeyboardInterrupt:
-        print("interrupted") if curve else sys.exit("interrupted before the first steps")
+    except (KeyboardInterrupt, OSError) as error:  # of a full disk
+        room.unlink(missing_ok=True)
+        print(f"interrupted: {error!r}") if curve else sys.exit(f"interrupted before the first steps: {error!r}")
+    room.unlink(missing_ok=True)
     seconds = {"cpu_seconds_to_compile": compiled - begin, "cpu_seconds_to_run": time.process_time() - compiled}
     np.savez(output / "parameters.npz", **{f"{m}/{name}": x for m, name, x in hkx.data_structures.traverse(agents[0])})
     final = np.asarray(jax.jit(jax.vmap(evaluate), compiler_options=quick)(agents[0], seeds))  # greedy
@@ -186,8 +186,7 @@ def main(config: Config) -> None:
     metrics = {"environment_steps": curve[-1][0], "agents": len(final), "final_return": final.tolist(), **seconds}
     (output / "metrics.json").write_text(json.dumps(metrics | {"settings": vars(config), "curve": columns}))
     axes = (figure := Figure(layout="constrained")).subplots()
-    axes.plot(columns["environment_steps"], columns["return"], color="tab:blue", alpha=0.3)
-    axes.plot(columns["environment_steps"], np.mean(columns["return"], axis=1), color="tab:blue")
+    axes.plot(x := columns["environment_steps"], columns["return"], "C0:", x, np.mean(columns["return"], axis=1), "C0")
     axes.set(title=f"DQN on {config.env}, {len(final)} agents", xlabel="environment steps", ylabel="return")
     figure.savefig(output / "curve.png", dpi=120)
     for row, x in zip(grid[:: config.seeds], final.reshape(-1, config.seeds), strict=True):

@@ -7,7 +7,6 @@ once, 84 × 84 bytes: 7.1 GB for a million of them.
     python dqn_atari.py --env ALE/Breakout-v5
 """
 
-import csv
 import dataclasses
 import importlib.util
 import pathlib
@@ -119,8 +118,7 @@ def make_env(config: Config, **mode) -> gymnasium.Env:
 def evaluate(config: Config, act_greedily, params) -> list[float]:
     config = dataclasses.replace(config, episodic_life=False, clip_rewards=False)
     env, generator, returns = make_env(config, render_mode="rgb_array"), np.random.default_rng(config.seed), []
-    if config.video:
-        env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0)
+    env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0) if config.video else env
     for episode in range(config.evaluation_episodes):
         pictures, info = env.reset(seed=config.seed + 10_000 + episode)
         while "episode" not in info:
@@ -161,6 +159,7 @@ def main(config: Config) -> None:
     replay, added, rows, finished = np.zeros(config.capacity, row), 0, [], deque(maxlen=20)
     pictures, begin = env.reset(seed=config.seed)[0], time.process_time()
     try:
+        (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
         for n in range(config.steps):
             epsilon = max(config.lowest_epsilon, 1 - n / (config.exploration * config.steps))
             greedy = n >= config.warmup and generator.random() >= epsilon
@@ -182,10 +181,11 @@ def main(config: Config) -> None:
                 print(f"{n + 1:>10,} steps: score {score:.1f}, {seconds / (n + 1) * 1e3:.2f} CPU ms a step", flush=True)
                 if config.track:
                     wandb.log({"score": score}, step=n + 1)
-    except KeyboardInterrupt:
-        print("interrupted")
-    with open(output / "metrics.csv", "w", newline="") as file:
-        csv.writer(file).writerows([("steps", "score_of_20_games", "cpu_seconds"), *rows])
+    except (KeyboardInterrupt, OSError) as error:  # of a full disk
+        room.unlink(missing_ok=True)
+        print(f"interrupted: {error!r}") if rows else sys.exit(f"interrupted before the first steps: {error!r}")
+    room.unlink(missing_ok=True)
+    np.savetxt(output / "metrics.csv", rows, "%.9g", ",", header="steps,score_of_20_games,cpu_seconds", comments="")
     np.savez(output / "parameters.npz", **{f"{module}/{k}": x for module in params for k, x in params[module].items()})
     axes = (figure := Figure(layout="constrained")).subplots()
     axes.plot([row[0] for row in rows], [row[1] for row in rows])

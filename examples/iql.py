@@ -8,7 +8,6 @@ of a data set of Minari (`pip install 'minari[hf,hdf5]'`, `minari download NAME`
     python iql.py --data hopper.npz
 """
 
-import csv
 import dataclasses
 import importlib.util
 import pathlib
@@ -147,8 +146,7 @@ def make_agent(config: Config, data: Transition):
 
 
 def evaluate(config: Config, env: gymnasium.Env, act_greedily, params) -> list[float]:
-    if config.video:
-        env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0)
+    env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0) if config.video else env
     low, high, returns = env.action_space.low, env.action_space.high, []
     for episode in range(config.evaluation_episodes):
         observation, over = env.reset(seed=config.seed + 10_000 + episode)[0], False
@@ -174,6 +172,7 @@ def main(config: Config) -> None:
     key, init_key = jax.random.split(jax.random.key(config.seed))
     learned, begin, rows = init(init_key), time.process_time(), []
     try:
+        (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
         for n in range(max(1, config.updates // config.log_every)):
             learned, loss = learn(learned, jax.random.fold_in(key, n), data)
             taken = (n + 1) * config.log_every
@@ -182,10 +181,11 @@ def main(config: Config) -> None:
             print(f"{taken:>9,} updates: value loss {loss:.4f}, {cpu:.0f} CPU µs each", flush=True)
             if config.track:
                 wandb.log({"value_loss": float(loss)}, step=taken)
-    except KeyboardInterrupt:
-        print("interrupted")
-    with open(output / "metrics.csv", "w", newline="") as file:
-        csv.writer(file).writerows([("updates", "value_loss", "cpu_seconds"), *rows])
+    except (KeyboardInterrupt, OSError) as error:  # of a full disk
+        room.unlink(missing_ok=True)
+        print(f"interrupted: {error!r}") if rows else sys.exit(f"interrupted before the first steps: {error!r}")
+    room.unlink(missing_ok=True)
+    np.savetxt(output / "metrics.csv", rows, "%.9g", ",", header="updates,value_loss,cpu_seconds", comments="")
     saved = learned.params["actor"] | learned.params["critics"] | learned.params["value"]
     np.savez(output / "parameters.npz", **{f"{module}/{k}": x for module in saved for k, x in saved[module].items()})
     axes = (figure := Figure(layout="constrained")).subplots()

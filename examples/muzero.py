@@ -74,10 +74,9 @@ def make_agent(config: Config, env):
 
         return lambda x: foresee(represent(x)[0], jnp.zeros(len(x), jnp.int32)), (represent, foresee)
 
-    network = hkx.without_apply_rng(hkx.multi_transform(model))
-    represent, foresee = network.apply
+    represent, foresee = (network := hkx.without_apply_rng(hkx.multi_transform(model))).apply
     optimizer = optax.flatten(optax.chain(optax.clip_by_global_norm(5.0), optax.scale_by_adam()))
-    cross_entropy, returns_of = rlx.categorical_cross_entropy, rlx.time_major(rlx.lambda_returns)
+    cross_entropy, binary_cross_entropy = rlx.categorical_cross_entropy, optax.sigmoid_binary_cross_entropy
 
     def mean(logits):  # the number that logits [..., bins] represent
         return bins.apply_inv(jax.nn.softmax(logits))
@@ -111,20 +110,18 @@ def make_agent(config: Config, env):
         def loss(params, steps):  # of the model's predictions from the first of the steps [T, B, ...] on
             v_t = mean(jax.vmap(represent, (None, 0))(params, steps.observation_t)[2])
             discount_t, cut = settings["discount"] * steps.discount_t, {"truncation_t": steps.last_t}
-            returns = returns_of(steps.r_t, discount_t, v_t, settings["lambda_"], True, **cut)
+            returns = rlx.time_major(rlx.lambda_returns)(steps.r_t, discount_t, v_t, settings["lambda_"], True, **cut)
 
-            def model_step(carry, now):
-                (x, policy, value, same_episode), (was, returned) = carry, now
+            def unroll(carry, now):  # halves the gradient of x, as in MuZero
+                (x, policy, value, same), (was, returned) = carry, now
                 losses = cross_entropy(was.plan_tm1, policy) + cross_entropy(bins.apply(returned), value)
                 x, policy, value, reward, goes_on = foresee(params, x, was.a_tm1)
-                losses += cross_entropy(bins.apply(was.r_t), reward)
-                losses += optax.sigmoid_binary_cross_entropy(goes_on, was.discount_t)
-                half = (x + jax.lax.stop_gradient(x)) / 2  # halves its gradient, as in MuZero
-                return (half, policy, value, same_episode & ~was.last_t), jnp.where(same_episode, losses, 0)
+                losses += cross_entropy(bins.apply(was.r_t), reward) + binary_cross_entropy(goes_on, was.discount_t)
+                return ((x + jax.lax.stop_gradient(x)) / 2, policy, value, same & ~was.last_t), same * losses
 
             start = *represent(params, steps.observation_tm1[0]), jnp.ones(config.batch_size, bool)
             targets = jax.tree.map(lambda x: x[: config.model_steps + 1], (steps, returns))
-            return jnp.mean(jax.lax.scan(model_step, start, targets)[1])
+            return jnp.mean(jax.lax.scan(unroll, start, targets)[1])
 
         def learn(learned, key):
             params, opt_state = learned
@@ -174,12 +171,15 @@ def main(config: Config) -> None:
     train = jax.jit(jax.vmap(train, (0, 0, None))).lower(settings, agents, left[0]).compile(quick)
     compiled, curve = time.process_time(), []
     try:
+        (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
         for n, part in enumerate(left, start=1):
             agents, (returns, losses) = jax.block_until_ready(train(settings, agents, part))
             curve.append((n * left.shape[1] * config.environments * config.rollout, returns.tolist(), losses.tolist()))
             print(f"{curve[-1][0]:>11,} steps: return {np.mean(returns):.2f} ± {np.std(returns):.2f}")
-    except KeyboardInterrupt:
-        print("interrupted") if curve else sys.exit("interrupted before the first steps")
+    except (KeyboardInterrupt, OSError) as error:  # of a full disk
+        room.unlink(missing_ok=True)
+        print(f"interrupted: {error!r}") if curve else sys.exit(f"interrupted before the first steps: {error!r}")
+    room.unlink(missing_ok=True)
     seconds = {"cpu_seconds_to_compile": compiled - begin, "cpu_seconds_to_run": time.process_time() - compiled}
     np.savez(output / "parameters.npz", **{f"{m}/{name}": x for m, name, x in hkx.data_structures.traverse(agents[0])})
     final = np.asarray(jax.jit(jax.vmap(evaluate), compiler_options=quick)(settings, agents[0], seeds))  # greedy

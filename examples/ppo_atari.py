@@ -7,7 +7,6 @@ a reward is clipped to its sign, and in training an episode ends with each life.
     python ppo_atari.py --env ALE/Breakout-v5
 """
 
-import csv
 import dataclasses
 import importlib.util
 import pathlib
@@ -160,6 +159,7 @@ def main(config: Config) -> None:
     params, opt_state = init(init_key, pictures)
     rows, finished, scores = [], deque(maxlen=20), np.zeros(number)
     try:
+        (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
         for n in range(updates):
             steps = []
             for t in range(config.rollout):
@@ -179,10 +179,11 @@ def main(config: Config) -> None:
             print(f"{taken:>10,} steps: score {mean:.1f}, {rows[-1][2] / taken * 1e3:.2f} CPU ms a step", flush=True)
             if config.track:
                 wandb.log({"score": mean}, step=taken)
-    except KeyboardInterrupt:
-        print("interrupted")
-    with open(output / "metrics.csv", "w", newline="") as file:
-        csv.writer(file).writerows([("steps", "score_of_20_games", "cpu_seconds"), *rows])
+    except (KeyboardInterrupt, OSError) as error:  # of a full disk
+        room.unlink(missing_ok=True)
+        print(f"interrupted: {error!r}") if rows else sys.exit(f"interrupted before the first steps: {error!r}")
+    room.unlink(missing_ok=True)
+    np.savetxt(output / "metrics.csv", rows, "%.9g", ",", header="steps,score_of_20_games,cpu_seconds", comments="")
     np.savez(output / "parameters.npz", **{f"{module}/{k}": x for module in params for k, x in params[module].items()})
     axes = (figure := Figure(layout="constrained")).subplots()
     axes.plot([row[0] for row in rows], [row[1] for row in rows])

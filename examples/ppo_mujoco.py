@@ -8,7 +8,6 @@ The agent normalises, in the compiled step that acts; in evaluation the statisti
     python ppo_mujoco.py --env Hopper-v5 --seed 1
 """
 
-import csv
 import dataclasses
 import importlib
 import pathlib
@@ -148,8 +147,7 @@ def main(config: Config) -> None:
         settings = {"seed": config.seed} if config.envpool else {}
         envs = make(config.env, num_envs=config.environments, **settings)  # both begin anew in the step after the last
         env = gymnasium.make(config.env, render_mode="rgb_array" if config.video else None)  # for the evaluation
-        if config.video:
-            env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0)
+        env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0) if config.video else env
         wandb = importlib.import_module("wandb") if config.track else None
     except (gymnasium.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"{error} (pip install 'hkx[examples]', and for --envpool, --track, --video: envpool wandb moviepy)")
@@ -161,6 +159,7 @@ def main(config: Config) -> None:
     learned, begin, rows, finished = init(init_key), time.process_time(), [], deque(maxlen=100)
     observation, last, returns = envs.reset(seed=config.seed)[0], np.zeros(config.environments, bool), 0.0
     try:
+        (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
         for n in range(updates):
             statistics, steps = learned.observations, []
             for t in range(config.rollout // config.environments):
@@ -180,10 +179,12 @@ def main(config: Config) -> None:
                 wandb.log({"return": mean}, step=taken)
             if (n + 1) % 10 == 0:
                 print(f"{taken:>9,} steps: return {mean:.1f}, {rows[-1][2] / taken * 1e6:.0f} CPU µs/step", flush=True)
-    except KeyboardInterrupt:
-        print("interrupted")
-    with open(output / "metrics.csv", "w", newline="") as file:
-        csv.writer(file).writerows([("steps", "return_of_100_episodes", "cpu_seconds"), *rows])
+    except (KeyboardInterrupt, OSError) as error:  # of a full disk
+        room.unlink(missing_ok=True)
+        print(f"interrupted: {error!r}") if rows else sys.exit(f"interrupted before the first steps: {error!r}")
+    room.unlink(missing_ok=True)
+    columns = "steps,return_of_100_episodes,cpu_seconds"
+    np.savetxt(output / "metrics.csv", rows, "%.9g", ",", header=columns, comments="")
     saved = {**learned.params, "observations": learned.observations._asdict()}
     np.savez(output / "parameters.npz", **{f"{module}/{k}": x for module in saved for k, x in saved[module].items()})
     axes = (figure := Figure(layout="constrained")).subplots()

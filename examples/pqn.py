@@ -170,12 +170,15 @@ def main(config: Config) -> None:
     train = jax.jit(jax.vmap(train, (0, 0, None))).lower(settings, agents, left[0]).compile(quick)
     compiled, curve = time.process_time(), []
     try:
+        (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
         for n, part in enumerate(left, start=1):
             agents, (returns, losses) = jax.block_until_ready(train(settings, agents, part))
             curve.append((n * left.shape[1] * config.environments * config.rollout, returns.tolist(), losses.tolist()))
             print(f"{curve[-1][0]:>11,} steps: return {np.mean(returns):.2f} ± {np.std(returns):.2f}")
-    except KeyboardInterrupt:
-        print("interrupted") if curve else sys.exit("interrupted before the first steps")
+    except (KeyboardInterrupt, OSError) as error:  # of a full disk
+        room.unlink(missing_ok=True)
+        print(f"interrupted: {error!r}") if curve else sys.exit(f"interrupted before the first steps: {error!r}")
+    room.unlink(missing_ok=True)
     seconds = {"cpu_seconds_to_compile": compiled - begin, "cpu_seconds_to_run": time.process_time() - compiled}
     np.savez(output / "parameters.npz", **{f"{m}/{name}": x for m, name, x in hkx.data_structures.traverse(agents[0])})
     final = np.asarray(jax.jit(jax.vmap(evaluate), compiler_options=quick)(agents[0], seeds))  # greedy
@@ -183,8 +186,7 @@ def main(config: Config) -> None:
     metrics = {"environment_steps": curve[-1][0], "agents": len(final), "final_return": final.tolist(), **seconds}
     (output / "metrics.json").write_text(json.dumps(metrics | {"settings": vars(config), "curve": columns}))
     axes = (figure := Figure(layout="constrained")).subplots()
-    axes.plot(columns["environment_steps"], columns["return"], color="tab:blue", alpha=0.3)
-    axes.plot(columns["environment_steps"], np.mean(columns["return"], axis=1), color="tab:blue")
+    axes.plot(x := columns["environment_steps"], columns["return"], "C0:", x, np.mean(columns["return"], axis=1), "C0")
     axes.set(title=f"PQN on {config.env}, {len(final)} agents", xlabel="environment steps", ylabel="return")
     figure.savefig(output / "curve.png", dpi=120)
     for row, x in zip(grid[:: config.seeds], final.reshape(-1, config.seeds), strict=True):

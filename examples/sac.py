@@ -6,7 +6,6 @@ Haarnoja et al., 2018 (https://arxiv.org/abs/1812.05905): two critics and a lear
     python sac.py --env Hopper-v5 --seed 1 --save-data hopper.npz
 """
 
-import csv
 import dataclasses
 import importlib
 import pathlib
@@ -143,8 +142,7 @@ def main(config: Config) -> None:
         settings = {"seed": config.seed} if config.envpool else {}
         envs = make(config.env, num_envs=config.environments, **settings)  # both begin anew in the step after the last
         env = gymnasium.make(config.env, render_mode="rgb_array" if config.video else None)  # for the evaluation
-        if config.video:
-            env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0)
+        env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0) if config.video else env
         wandb = importlib.import_module("wandb") if config.track else None
     except (gymnasium.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"{error} (pip install 'hkx[examples]', and for --envpool, --track, --video: envpool wandb moviepy)")
@@ -158,6 +156,7 @@ def main(config: Config) -> None:
     replay, added, rows = np.zeros([config.capacity, 2 * size + actions + 2], np.float32), 0, []
     observation, last, returns = envs.reset(seed=config.seed)[0], np.zeros(number, bool), np.zeros(number)
     try:
+        (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
         for n in range(config.steps // number):
             action = generator.uniform(-1, 1, (number, actions)).astype(np.float32)
             if n * number >= config.warmup:
@@ -178,10 +177,11 @@ def main(config: Config) -> None:
                 print(f"{taken:>9,} steps: return {mean:.1f}, {rows[-1][2] / taken * 1e6:.0f} CPU µs/step", flush=True)
                 if config.track:
                     wandb.log({"return": mean}, step=taken)
-    except KeyboardInterrupt:
-        print("interrupted")
-    with open(output / "metrics.csv", "w", newline="") as file:
-        csv.writer(file).writerows([("steps", "return_of_10_episodes", "cpu_seconds"), *rows])
+    except (KeyboardInterrupt, OSError) as error:  # of a full disk
+        room.unlink(missing_ok=True)
+        print(f"interrupted: {error!r}") if rows else sys.exit(f"interrupted before the first steps: {error!r}")
+    room.unlink(missing_ok=True)
+    np.savetxt(output / "metrics.csv", rows, "%.9g", ",", header="steps,return_of_10_episodes,cpu_seconds", comments="")
     saved = learned.params["actor"] | learned.params["critics"] | learned.params["temperature"]
     np.savez(output / "parameters.npz", **{f"{module}/{k}": x for module in saved for k, x in saved[module].items()})
     if config.save_data:

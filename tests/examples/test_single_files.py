@@ -1,6 +1,7 @@
 """Programs of one file: they import libraries only, have at most 200 lines, and run when copied elsewhere."""
 
 import ast
+import errno
 import importlib
 import json
 import pathlib
@@ -181,6 +182,40 @@ def test_a_package_that_a_flag_needs_is_asked_for_before_training(name, flag, pa
     with pytest.raises(SystemExit, match=f"{package}.*pip install|pip install {package}") as error:
         program.main(program.Config(**settings, **{flag[2:]: True}, output=str(tmp_path)))
     assert "\n" not in str(error.value)
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pqn", "td3"])
+def test_a_disk_that_fills_up_ends_a_run_which_keeps_what_it_has(name, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("gymnax" if name == "pqn" else "gymnasium")
+    program = importlib.import_module(name)
+    small = SMALL.get(name, {"env": "Pendulum-v1", "steps": 400, "warmup": 100, "hidden": 8, "evaluation_episodes": 1})
+    config = program.Config(**small, output=str(tmp_path))
+
+    def log(*words, **flags):  # to a file on the same disk
+        if (tmp_path / "room").exists():
+            raise FULL
+        print(*words, **flags)
+
+    monkeypatch.setattr(program, "print", log, raising=False)
+    program.main(config)
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first == f"interrupted: {FULL!r}" and last.startswith("final return: ")
+    table = "metrics.json" if name == "pqn" else "metrics.csv"
+    assert {x.name for x in tmp_path.iterdir()} == {table, "curve.png", "parameters.npz"}
+    with np.load(tmp_path / "parameters.npz") as params:
+        assert all(np.isfinite(params[x]).all() for x in params)
+
+    def nowhere(path, contents):
+        raise FULL
+
+    monkeypatch.setattr(pathlib.Path, "write_bytes", nowhere)
+    with pytest.raises(SystemExit, match=r"^interrupted before the first steps: .*No space left on device"):
+        program.main(config)
 
 
 @pytest.mark.peer
