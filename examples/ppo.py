@@ -37,7 +37,7 @@ class Config:
     steps: int = 131_072  # environment steps of each agent
     environments: int = 32  # parallel environments of each agent
     rollout: int = 32  # steps of each environment per update
-    minibatches: int = 4  # parts into which the environments are divided for learning
+    minibatches: int = 4  # parts of the steps, or with a memory of the sequences, in learning
     epochs: int = 4  # passes over the steps of each update
     hidden: int = 64  # units of each hidden layer, and of the memory
     layers: int = 1  # hidden layers
@@ -57,24 +57,24 @@ Transition = namedtuple("Transition", "observation_tm1 first_tm1 a_tm1 log_prob_
 
 
 def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
-    actions = env.action_space(env.default_params)
+    actions, orthogonal = env.action_space(env.default_params), hkx.initializers.Orthogonal
     core, discrete = {"lstm": hkx.LSTM, "gru": hkx.GRU}.get(config.memory), hasattr(actions, "n")
 
     def actor_critic(observation, first, memory):  # [T, B, ...], [T, B], [B, ...]; all of it also without T
         x = (jnp.float32 if discrete else rlx.signed_logp1)(observation).reshape(*first.shape, -1)  # speeds of any size
-        x, *v = (hkx.nets.MLP([config.hidden] * config.layers, activate_final=True)(x) for _ in range(1 if core else 2))
+        layers, size = [config.hidden] * config.layers, actions.n if discrete else actions.shape[0]
+        x, *v = (hkx.nets.MLP(layers, orthogonal(2**0.5), activate_final=True)(x) for _ in range(1 if core else 2))
         if core:  # without memory, the value has layers of its own
             cell, x = hkx.ResetCore(core(config.hidden)), (x, first)
             x, memory = hkx.dynamic_unroll(cell, x, memory) if first.ndim == 2 else cell(x, memory)
-        size = actions.n if discrete else actions.shape[0]
-        head = hkx.Linear(size, w_init=hkx.initializers.VarianceScaling(0.01), name="policy")(x)
+        head = hkx.Linear(size, w_init=orthogonal(0.01), name="policy")(x)
         if not discrete:
             head = head, jnp.exp(hkx.get_parameter("log_scale", [size], init=jnp.zeros)) * jnp.ones_like(head)
         return head, hkx.Linear(1, name="value")(*v or [x])[..., 0], memory  # [T, B, A], [T, B], [B, ...]
 
     network = hkx.without_apply_rng(hkx.transform(actor_critic))
     initial_memory = hkx.transform(lambda count: core(config.hidden).initial_state(count) if core else ())
-    optimizer = optax.flatten(optax.chain(optax.clip_by_global_norm(0.5), optax.scale_by_adam()))  # compiles faster
+    optimizer = optax.flatten(optax.chain(optax.clip_by_global_norm(0.5), optax.scale_by_adam(eps=1e-5)))
     policy = (lambda head: rlx.softmax(logits=head)) if discrete else (lambda head: rlx.gaussian_diagonal(*head[::-1]))
     gae = rlx.time_major(rlx.truncated_generalized_advantage_estimation)
 
@@ -116,7 +116,7 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
 
         def learn(learned, part):
             params, opt_state = learned
-            batch = jax.tree.map(lambda x: x[part], before.memory), *jax.tree.map(lambda x: x[:, part], (steps, adv_t))
+            batch = jax.tree.map(lambda x: x[part], before.memory), *jax.tree.map(lambda x: x[:, part], data)
             value, gradients = jax.value_and_grad(loss)(params, *batch)
             directions, opt_state = optimizer.update(gradients, opt_state)
             params = jax.tree.map(lambda p, d: p - settings["learning_rate"] * left * d, params, directions)
@@ -126,15 +126,15 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
         values = jnp.concatenate([steps.v_tm1, steps.v_t[-1:]])
         cut = {"truncation_t": steps.last_t, "truncation_value_t": steps.v_t}
         adv_t = gae(steps.r_t, steps.discount_t, settings["lambda_"], values, **cut)
-        order = jnp.argsort(jax.random.bits(keys[1], [config.epochs, config.environments]))  # of whole sequences
+        data = jax.tree.map(lambda x: x if core else x.reshape(1, -1, *x.shape[2:]), (steps, adv_t))
+        order = jnp.argsort(jax.random.bits(keys[1], [config.epochs, data[1].shape[1]]))  # of steps, or whole sequences
         parts = order.reshape(config.epochs * config.minibatches, -1)
         (params, opt_state), losses = jax.lax.scan(learn, (params, opt_state), parts)
-        metrics = jnp.sum(returned * steps.last_t), jnp.sum(steps.last_t), jnp.mean(losses)
-        return (params, opt_state, playing, keys[0]), metrics
+        return (params, opt_state, playing, keys[0]), (returned, steps.last_t, losses)
 
     def train(settings, agent, left):
-        agent, (returned, episodes, losses) = jax.lax.scan(lambda *x: update(settings, *x), agent, left)
-        return agent, (jnp.sum(returned) / jnp.sum(episodes), jnp.mean(losses))
+        agent, (returned, last_t, losses) = jax.lax.scan(lambda *x: update(settings, *x), agent, left)
+        return agent, (jnp.sum(returned * last_t) / jnp.sum(last_t), jnp.mean(losses))
 
     def evaluate(params, seed):  # the mean return of 128 greedy episodes, each of at most 10,000 steps
         keys = jax.random.split(jax.random.key(seed + np.uint32(2**31)), 128)
@@ -154,8 +154,8 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
 
 
 def main(config: Config) -> None:
-    if config.environments % config.minibatches:
-        sys.exit(f"--minibatches must divide --environments, {config.environments}, and is {config.minibatches}")
+    if (number := config.environments * (config.rollout if config.memory == "none" else 1)) % config.minibatches:
+        sys.exit(f"--minibatches must divide {number} steps, or sequences for --memory, and is {config.minibatches}")
     if ":" not in config.env and config.env not in gymnax.registered_envs:
         sys.exit(f"--env: gymnax has no {config.env!r}, but {', '.join(gymnax.registered_envs)}; or give MODULE:NAME")
     env = pkgutil.resolve_name(config.env)() if ":" in config.env else gymnax.make(config.env)[0]
@@ -164,8 +164,8 @@ def main(config: Config) -> None:
     swept = {name: values for name, values in vars(config).items() if isinstance(values, tuple)}
     grid = np.array(list(itertools.product(*swept.values(), range(config.seed, config.seed + config.seeds))))
     settings, seeds = {name: jnp.float32(grid[:, i]) for i, name in enumerate(swept)}, jnp.uint32(grid[:, -1])
-    updates = -(-config.steps // (config.environments * config.rollout))
-    left = jnp.linspace(1, 0, updates, endpoint=False).reshape(max(n for n in range(1, 31) if updates % n == 0), -1)
+    size = -(-(updates := -(-config.steps // (config.environments * config.rollout))) // 30)  # updates for each line
+    left = jnp.linspace(1, 0, -(-updates // size) * size, endpoint=False).reshape(-1, size)
     quick = {"xla_backend_optimization_level": 1} if config.steps * len(seeds) < 2_000_000 else None  # to compile
     begin, agents = time.process_time(), jax.jit(jax.vmap(init), compiler_options=quick)(seeds)
     train = jax.jit(jax.vmap(train, (0, 0, None))).lower(settings, agents, left[0]).compile(quick)
