@@ -173,6 +173,7 @@ def main(config: Config) -> None:
         (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
         for n, part in enumerate(left, start=1):
             agents, (returns, losses) = jax.block_until_ready(train(settings, agents, part))
+            returns = np.where(np.isnan(returns), curve[-1][1] if curve else np.nan, returns)  # no episode has ended
             curve.append((n * left.shape[1] * config.environments, returns.tolist(), losses.tolist()))
             print(f"{curve[-1][0]:>11,} steps: return {np.mean(returns):.2f} ± {np.std(returns):.2f}")
     except (KeyboardInterrupt, OSError) as error:  # of a full disk

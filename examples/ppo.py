@@ -2,8 +2,7 @@
 
 Schulman et al., 2017 (https://arxiv.org/abs/1707.06347). `--env MODULE:NAME` is any environment of gymnax's kind.
 
-    pip install hkx gymnax optax tyro matplotlib && python ppo.py --seeds 8
-    python ppo.py --seeds 4 --learning-rate 0.01 0.005    # eight agents: each rate with each seed
+    pip install hkx gymnax optax tyro matplotlib && python ppo.py --seeds 4 --learning-rate 0.01 0.005  # eight agents
 """
 
 import dataclasses
@@ -174,6 +173,7 @@ def main(config: Config) -> None:
         (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
         for n, part in enumerate(left, start=1):
             agents, (returns, losses) = jax.block_until_ready(train(settings, agents, part))
+            returns = np.where(np.isnan(returns), curve[-1][1] if curve else np.nan, returns)  # no episode has ended
             curve.append((n * left.shape[1] * config.environments * config.rollout, returns.tolist(), losses.tolist()))
             print(f"{curve[-1][0]:>11,} steps: return {np.mean(returns):.2f} ± {np.std(returns):.2f}")
     except (KeyboardInterrupt, OSError) as error:  # of a full disk
