@@ -63,13 +63,13 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
         x = (jnp.float32 if discrete else rlx.signed_logp1)(observation).reshape(*first.shape, -1)  # speeds of any size
         layers, size = [config.hidden] * config.layers, actions.n if discrete else actions.shape[0]
         x, *v = (hkx.nets.MLP(layers, orthogonal(2**0.5), activate_final=True)(x) for _ in range(1 if core else 2))
-        if core:  # without memory, the value has layers of its own
+        if core:  # policy and value have layers of their own, after the memory or from the observation on
             cell, x = hkx.ResetCore(core(config.hidden)), (x, first)
             x, memory = hkx.dynamic_unroll(cell, x, memory) if first.ndim == 2 else cell(x, memory)
+            x, *v = (hkx.nets.MLP([config.hidden], orthogonal(2**0.5), activate_final=True)(x) for _ in range(2))
         head = hkx.Linear(size, w_init=orthogonal(0.01), name="policy")(x)
-        if not discrete:
-            head = head, jnp.exp(hkx.get_parameter("log_scale", [size], init=jnp.zeros)) * jnp.ones_like(head)
-        return head, hkx.Linear(1, name="value")(*v or [x])[..., 0], memory  # [T, B, A], [T, B], [B, ...]
+        head = head if discrete else (head, jnp.exp(0 * head + hkx.get_parameter("log_scale", [size], init=jnp.zeros)))
+        return head, hkx.Linear(1, name="value")(v[0])[..., 0], memory  # [T, B, A], [T, B], [B, ...]
 
     network = hkx.without_apply_rng(hkx.transform(actor_critic))
     initial_memory = hkx.transform(lambda count: core(config.hidden).initial_state(count) if core else ())

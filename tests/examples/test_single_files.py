@@ -87,6 +87,13 @@ def test_ppo_learns_cart_pole_from_a_folder_of_its_own(tmp_path):
     assert (tmp_path / "runs/ppo/curve.png").stat().st_size > 10_000
 
 
+@pytest.mark.peer
+@pytest.mark.slow
+def test_ppo_with_a_memory_learns_cart_pole(tmp_path):
+    metrics, _ = trained("ppo", tmp_path, memory="lstm", seeds=2)
+    assert np.mean(metrics["final_return"]) > 200  # 20 at random; 30 where policy and value share all but their heads
+
+
 SMALL = {
     "dqn": {"steps": 48, "environments": 8, "capacity": 64, "warmup": 32, "batch_size": 6, "prioritised": True},
     "muzero": {"steps": 80, "environments": 4, "batch_size": 6, "simulations": 2, "hidden": 8},
