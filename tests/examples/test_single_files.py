@@ -91,7 +91,7 @@ def test_ppo_learns_cart_pole_from_a_folder_of_its_own(tmp_path):
 @pytest.mark.slow
 def test_ppo_with_a_memory_learns_cart_pole(tmp_path):
     metrics, _ = trained("ppo", tmp_path, memory="lstm", seeds=2)
-    assert np.mean(metrics["final_return"]) > 200  # 20 at random; 30 where policy and value share all but their heads
+    assert np.mean(metrics["final_return"]) > 200  # 20 at random; 67 where policy and value share all but their heads
 
 
 SMALL = {
