@@ -70,9 +70,9 @@ def _weighted(weight: Array, x: Array) -> Array:
 
 
 @functools.partial(_weighted.defjvp, symbolic_zeros=True)
-def _of_product(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Any]:
+def _weighted_tangent(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Any]:
     # 0 · x is 0 only of a finite x. The value is derived from once more by second derivatives, so it has its own in w.
-    # Without this rule, a gradient through a scan stores more: that of λ-returns takes up to twice the time.
+    # JAX's derivative of w · where(w ≠ 0 or x is finite, x, 0) is the same, but takes up to twice the time in scans.
     (w, x), (w_dot, x_dot) = primals, tangents
     both, zero = w * x, jax.lax.stop_gradient(w)
     counts = (w != 0) | (both == 0)
