@@ -39,7 +39,7 @@ class Config:
     minibatches: int = 4  # parts of the steps, or with a memory of the sequences, in learning
     epochs: int = 4  # passes over the steps of each update
     hidden: int = 64  # units of each hidden layer, and of the memory
-    layers: int = 1  # hidden layers
+    layers: int = 1  # hidden layers of the policy and of the value, each, after the memory
     memory: Literal["none", "lstm", "gru"] = "none"  # recurrent core of the policy
     learning_rate: tuple[float, ...] = (0.005,)  # step size of Adam, falls linearly to 0; several values are all tried
     discount: tuple[float, ...] = (0.99,)  # γ
@@ -61,15 +61,14 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
 
     def actor_critic(observation, first, memory):  # [T, B, ...], [T, B], [B, ...]; all of it also without T
         x = (jnp.float32 if discrete else rlx.signed_logp1)(observation).reshape(*first.shape, -1)  # speeds of any size
-        layers, size = [config.hidden] * config.layers, actions.n if discrete else actions.shape[0]
-        x, *v = (hkx.nets.MLP(layers, orthogonal(2**0.5), activate_final=True)(x) for _ in range(1 if core else 2))
-        if core:  # policy and value have layers of their own, after the memory or from the observation on
-            cell, x = hkx.ResetCore(core(config.hidden)), (x, first)
+        size, like = actions.n if discrete else actions.shape[0], {"w_init": orthogonal(2**0.5), "activate_final": True}
+        if core:
+            x, cell = (hkx.nets.MLP([config.hidden], **like)(x), first), hkx.ResetCore(core(config.hidden))
             x, memory = hkx.dynamic_unroll(cell, x, memory) if first.ndim == 2 else cell(x, memory)
-            x, *v = (hkx.nets.MLP([config.hidden], orthogonal(2**0.5), activate_final=True)(x) for _ in range(2))
+        x, v = (hkx.nets.MLP([config.hidden] * config.layers, **like)(x) for _ in range(2))
         head = hkx.Linear(size, w_init=orthogonal(0.01), name="policy")(x)
         head = head if discrete else (head, jnp.exp(0 * head + hkx.get_parameter("log_scale", [size], init=jnp.zeros)))
-        return head, hkx.Linear(1, name="value")(v[0])[..., 0], memory  # [T, B, A], [T, B], [B, ...]
+        return head, hkx.Linear(1, name="value")(v)[..., 0], memory  # [T, B, A], [T, B], [B, ...]
 
     network = hkx.without_apply_rng(hkx.transform(actor_critic))
     initial_memory = hkx.transform(lambda count: core(config.hidden).initial_state(count) if core else ())

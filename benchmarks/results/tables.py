@@ -51,7 +51,7 @@ def beside_peers(title: str, algorithm: str, exploration: str) -> Table:
 
 
 def craftax(title: str, reference: float, *flags: str, remark: str = "") -> Table:
-    settings = "--environments 256 --rollout 16 --minibatches 8 --epochs 4 --hidden 512 --layers 3 --lambda_ 0.8"
+    settings = "--environments 256 --rollout 16 --minibatches 8 --epochs 4 --hidden 512 --lambda_ 0.8"
     return Table(
         title=title,
         programs={"ppo.py": ("examples/ppo.py", *settings.split(), "--learning-rate", "2e-4", *flags)},
@@ -105,10 +105,12 @@ TABLES = {
         "sbx's are not quite the same: its target networks move in each update of the critics, those of the others in "
         "each second one, and its actor learns from the lesser of the critics' values",
     ),
-    "craftax_ppo": craftax("PPO on Craftax", 2.2),
+    "craftax_ppo": craftax("PPO on Craftax", 2.2, "--layers", "3"),
     "craftax_ppo_rnn": craftax(
         "Recurrent PPO on Craftax",
         2.3,
+        "--layers",
+        "2",
         "--memory",
         "gru",
         remark=(
