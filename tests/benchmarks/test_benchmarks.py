@@ -241,6 +241,7 @@ def test_an_update_ends_sampling_with_its_first_reward(monkeypatch):
     assert list(grpo_peers.measured("trl", "python", pathlib.Path(), 3).values()) == [10, 9, 3, 6, 1.5]
 
 
+@pytest.mark.slow
 def test_parts_on_a_gpu_end_at_the_limit(monkeypatch, tmp_path, capfd):
     """No part begins after the limit, and one that fails says why."""
     command, run = [sys.executable, "-c", "print('found', flush=True); import time; time.sleep(60)"], gpu_language.run

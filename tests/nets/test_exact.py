@@ -79,6 +79,7 @@ def wider(prompts, start, more):
     return np.pad(prompts, [(0, 0), (more, 0)]), start + more
 
 
+@pytest.mark.slow
 def test_the_learner_computes_the_bits_of_the_sampler():
     """Three prompts with two answers each; the learner reads one of them, in a row with more padding."""
     sample, learn = compiled()
@@ -89,7 +90,8 @@ def test_the_learner_computes_the_bits_of_the_sampler():
     assert unequal(alone, answers.log_probs[2:4]) == 0
 
 
-@pytest.mark.parametrize("name", [None, pytest.param("gemma", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [None, "gemma"])
 def test_bits_are_equal_in_bfloat16(name):
     """The sampler is no stack: a compiler could leave out the rounding between its layers."""
     config = CONFIG if name is None else hkx.nets.DecoderConfig(**SIZES, **OTHERS[name])

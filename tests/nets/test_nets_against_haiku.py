@@ -49,6 +49,7 @@ def agree(theirs, ours, rtol):
         np.testing.assert_allclose(b, a, rtol=rtol, atol=rtol * max(1e-6, float(np.max(np.abs(a)))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_small_networks(name):
     make, x = NETS[name]

@@ -176,6 +176,7 @@ def test_mpo_without_constraints_and_bad_fractions():
             rlx.get_top_k_weights(fraction, jnp.ones(4), jnp.ones(4))
 
 
+@pytest.mark.slow
 def test_popart():
     targets, indices = 3 * normal(2, 5), jnp.asarray(np.random.default_rng(1).integers(0, 3, (2, 5)))
     params = {"w": normal(4, 3), "b": normal(3, seed=4)}
@@ -237,6 +238,7 @@ def test_episodic_memory(count):
     same(*(dict(lib.knn_query(normal(6, 2), normal(3, 2, seed=1), 8)) for lib in (rlx, rlax)))
 
 
+@pytest.mark.slow
 def test_noise_and_samples():
     key = jax.random.PRNGKey(2)
     prior = jnp.full([2, 3], 1 / 3)
@@ -263,6 +265,7 @@ def test_noise_and_samples():
         same(call(rlx), call(rlax))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["muzero_pair", "unbiased_transform_pair", "twohot_pair"])
 def test_returns_of_values_that_are_bins(name):
     r_t, discount_t, c_t = normal(5), jnp.array([0.9, 0.9, 0, 0.9, 0.9]), jnp.full(5, 0.5)
@@ -280,6 +283,7 @@ def test_returns_of_values_that_are_bins(name):
     same(returns(rlx), returns(rlax))
 
 
+@pytest.mark.slow
 def test_returns_of_bins_in_cut_sequences_and_of_a_pair_that_keeps_the_bins():
     pair, values = rlx.twohot_pair(-4.0, 4.0, 9), jax.nn.softmax(normal(4, 9))
     rewards, discounts, ends = normal(4, seed=1), jnp.full(4, 0.5), jax.nn.softmax(normal(4, 9, seed=2))
