@@ -1,4 +1,4 @@
-"""Trains an agent of Stable-Baselines3 or sbx with the settings of examples/sac.py, td3.py or ppo_mujoco.py.
+"""Trains an agent of Stable-Baselines3 or sbx with the settings of the program of examples/ that has its algorithm.
 
     pip install stable-baselines3 sbx-rl 'gymnasium[mujoco]'
     python benchmarks/results/contenders.py --library sbx --algorithm sac --env Hopper-v5 --output runs/sbx
@@ -20,6 +20,9 @@ def settings_of(algorithm: str, warmup: int, actions: int) -> dict:
     """Settings that differ from the libraries' defaults, equal to those of the programs in examples/."""
     if algorithm == "ppo":
         return {"learning_rate": lambda left: 3e-4 * left}
+    if algorithm == "dqn":
+        exploration = {"exploration_fraction": 0.1, "exploration_final_eps": 0.01}
+        return exploration | {"learning_starts": warmup, "buffer_size": 100_000}
     # Equal by default: replay of 1,000,000, discount 0.99, tau 0.005, an update a step, delay 2, smoothing 0.2 to 0.5.
     settings: dict = {"learning_starts": warmup, "batch_size": 256, "policy_kwargs": {"net_arch": [256, 256]}}
     if algorithm == "td3":
@@ -32,8 +35,10 @@ def train(options: argparse.Namespace, rows: list) -> list[float]:
     """Trains, adds rows of metrics, and returns the returns of 10 deterministic episodes."""
     import gymnasium
     from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_atari_env
+    from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
     if options.library == "sb3":
         import torch
@@ -50,14 +55,20 @@ def train(options: argparse.Namespace, rows: list) -> list[float]:
                 print(f"{taken:>9,} steps: return {rows[-1][1]:.1f}, {us:.0f} CPU µs/step", flush=True)
             return True
 
-    envs = DummyVecEnv([lambda: Monitor(gymnasium.make(options.env))])
+    if is_atari := options.algorithm == "dqn":
+        game = {"frameskip": 1, "repeat_action_probability": 0.0}
+        envs = VecFrameStack(make_atari_env(f"ale_py:{options.env}", seed=options.seed, env_kwargs=game), 4)
+    else:
+        envs = DummyVecEnv([lambda: Monitor(gymnasium.make(options.env))])
     envs = VecNormalize(envs) if options.algorithm == "ppo" else envs
     library = importlib.import_module({"sb3": "stable_baselines3", "sbx": "sbx"}[options.library])
-    settings = settings_of(options.algorithm, options.warmup, envs.action_space.shape[0])
+    settings = settings_of(options.algorithm, options.warmup, 0 if is_atari else envs.action_space.shape[0])
     settings |= {"seed": options.seed, "stats_window_size": 10}
-    agent = getattr(library, options.algorithm.upper())("MlpPolicy", envs, **settings)
+    agent = getattr(library, options.algorithm.upper())("CnnPolicy" if is_atari else "MlpPolicy", envs, **settings)
     begin = time.process_time()
     agent.learn(options.steps, callback=Log())
+    if is_atari:
+        return evaluate_policy(agent, envs, 5, return_episode_rewards=True)[0]
     env, returns = gymnasium.make(options.env), []
     for episode in range(10):  # as in the programs of examples/
         observation, over = env.reset(seed=options.seed + 10_000 + episode)[0], False
@@ -129,11 +140,11 @@ def train_by_brax(options: argparse.Namespace, rows: list) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--library", choices=("sb3", "sbx", "random", "brax"), required=True)
-    parser.add_argument("--algorithm", choices=("ppo", "sac", "td3"))
+    parser.add_argument("--algorithm", choices=("ppo", "sac", "td3", "dqn"))
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--warmup", type=int, default=5_000, help="random steps before the first update of SAC and TD3")
+    parser.add_argument("--warmup", type=int, default=5_000, help="random steps before the first update")
     parser.add_argument("--output", type=pathlib.Path, required=True)
     options = parser.parse_args()
     rows = []

@@ -45,7 +45,8 @@ def beside_peers(title: str, algorithm: str, exploration: str) -> Table:
             "networks of 256 x 256 with ReLU, two critics, batches of 256, one update a step after 1,000 random "
             f"steps, a replay of 1,000,000, Adam with 3e-4, discount 0.99, target networks that move by 0.005, "
             f"{exploration}. Initial weights are each library's own. CPU times are of runs one after another, with "
-            "other programs beside; [benchmarks](../benchmarks/README.md#agents-on-mujoco) has them measured in turn."
+            "other programs beside; [benchmarks](../benchmarks/README.md#agents-on-mujoco-and-atari) has them measured "
+            "in turn."
         ),
     )
 
@@ -94,7 +95,7 @@ TABLES = {
             "Returns are means of the last 100 training episodes. CleanRL's are of version 4 of the environments; "
             "version 5, here, counts contacts and rewards slightly differently. CPU time is of whole "
             "runs. A step takes 0.28 of Stable-Baselines3's CPU time on HalfCheetah, 0.32 on InvertedPendulum "
-            "([benchmarks](../benchmarks/README.md#agents-on-mujoco))."
+            "([benchmarks](../benchmarks/README.md#agents-on-mujoco-and-atari))."
         ),
     ),
     "sac": beside_peers("SAC beside Stable-Baselines3 and sbx", "sac", "a learnt temperature from 1 on"),
@@ -147,7 +148,8 @@ TABLES = {
         remark=(
             "A step is one action, of four frames. Returns are means of 8 games with actions of the policy. Settings "
             "are the reference's, but the rate falls to 0 within a tenth of its steps: as many as 38 minutes of two "
-            "cores allow, after which it has only begun to learn."
+            "cores allow, after which it has only begun to learn. A step of dqn_atari.py takes 0.67 of "
+            "Stable-Baselines3's CPU time ([benchmarks](../benchmarks/README.md#agents-on-mujoco-and-atari))."
         ),
     ),
     "minatar": Table(
