@@ -116,8 +116,8 @@ TABLES = {
         "gru",
         remark=(
             " The training of their "
-            "[ppo_rnn.py](https://github.com/MichaelTMatthews/Craftax_Baselines), without its logging, reaches 5.1 here "
-            "with one seed; a step of ours takes 1.20 of its CPU time."
+            "[ppo_rnn.py](https://github.com/MichaelTMatthews/Craftax_Baselines), without its logging, reaches 5.1 "
+            "here with one seed; a step of ours takes 1.20 of its CPU time."
         ),
     ),
     "brax": Table(
