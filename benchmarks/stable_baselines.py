@@ -1,6 +1,6 @@
 """CPU time of a step of ppo_mujoco.py, sac.py, td3.py and dqn_atari.py beside Stable-Baselines3 and sbx.
 
-    pip install stable-baselines3 sbx-rl
+    pip install stable-baselines3 sbx-rl ale-py opencv-python-headless
     python -m benchmarks.stable_baselines --algorithm ppo sac td3 --env HalfCheetah-v5
     python -m benchmarks.stable_baselines --algorithm dqn --env ALE/Pong-v5
 
@@ -20,8 +20,7 @@ from benchmarks.results.runs import cpu_us_a_step
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAMS = {"ppo": "ppo_mujoco.py", "sac": "sac.py", "td3": "td3.py", "dqn": "dqn_atari.py"}
-STEPS = {"ppo": 61_440, "sac": 10_000, "td3": 10_000, "dqn": 40_000}
-WARMUP = {"sac": 5_000, "td3": 5_000, "dqn": 10_000}  # steps before the first update
+STEPS = {"ppo": 61_440, "sac": 10_000, "td3": 10_000, "dqn": 40_000}  # sac.py and td3.py learn from step 5,000 on
 
 
 def main() -> None:
@@ -33,7 +32,7 @@ def main() -> None:
     print("| algorithm, environment | hkx and rlx, CPU µs a step | Stable-Baselines3 | sbx |\n|---|---|---|---|")
     for algorithm in options.algorithm:
         figures = {"ours": [], "sb3": []} | ({} if algorithm == "dqn" else {"sbx": []})
-        warmup = ["--warmup", str(WARMUP[algorithm])] if algorithm in WARMUP else []
+        warmup = ["--warmup", "10000"] if algorithm == "dqn" else []
         for _ in range(options.rounds):
             for side in figures:
                 with tempfile.TemporaryDirectory() as folder:

@@ -67,7 +67,8 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
             x, memory = hkx.dynamic_unroll(cell, x, memory) if first.ndim == 2 else cell(x, memory)
         x, v = (hkx.nets.MLP([config.hidden] * config.layers, **like)(x) for _ in range(2))
         head = hkx.Linear(size, w_init=orthogonal(0.01), name="policy")(x)
-        head = head if discrete else (head, jnp.exp(0 * head + hkx.get_parameter("log_scale", [size], init=jnp.zeros)))
+        if not discrete:
+            head = head, jnp.exp(hkx.get_parameter("log_scale", [size], init=jnp.zeros)) * jnp.ones_like(head)
         return head, hkx.Linear(1, name="value")(v)[..., 0], memory  # [T, B, A], [T, B], [B, ...]
 
     network = hkx.without_apply_rng(hkx.transform(actor_critic))

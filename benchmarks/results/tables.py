@@ -117,7 +117,7 @@ TABLES = {
         remark=(
             " The training of their "
             "[ppo_rnn.py](https://github.com/MichaelTMatthews/Craftax_Baselines), without its logging, reaches 5.1 "
-            "here with one seed; a step of ours takes 1.20 of its CPU time."
+            "here with one seed; a step of ours takes 1.20 of its CPU time (one run each)."
         ),
     ),
     "brax": Table(
