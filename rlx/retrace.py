@@ -6,9 +6,9 @@ from jax import lax
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import expected_value, pick
-from rlx.core.masking import masked, weighted
+from rlx.core.masking import masked
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.recurrence import backward, discounted
+from rlx.core.recurrence import backward, discounted, product
 from rlx.core.segments import segments, with_ends
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array
@@ -229,8 +229,8 @@ def _corrected_returns(
     q_t: Array, v_t: Array, r_t: Array, discount_t: Array, c_t: Array, continues_t: Array | None
 ) -> Array:
     """G_{t-1} = r_t + γ_t (v_t - c_t q_t + c_t G_t), a discounted sum with discounts γ_t c_t."""
-    w_t = weighted(discount_t, with_ends(c_t, continues_t))
-    delta_t = r_t + weighted(discount_t, v_t) - weighted(w_t, q_t)
+    w_t = product(discount_t, with_ends(c_t, continues_t))
+    delta_t = r_t + product(discount_t, v_t) - product(w_t, q_t)
     return backward(discounted, (delta_t, w_t), continues_t=continues_t)
 
 

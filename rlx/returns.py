@@ -4,9 +4,8 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require
-from rlx.core.masking import weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.recurrence import backward, backward_in_windows, discounted, saved
+from rlx.core.recurrence import backward, backward_in_windows, discounted, product, saved
 from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 
@@ -98,13 +97,13 @@ def lambda_returns(
 
 
 def _lambda_return(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: Array | float) -> Array:
-    ahead = weighted(weighted(discount_t, lambda_), g_t)
-    return r_t + weighted(weighted(discount_t, 1 - lambda_), v_t) + ahead
+    ahead = product(product(discount_t, lambda_), g_t)
+    return r_t + product(product(discount_t, 1 - lambda_), v_t) + ahead
 
 
 def _return_of_one_lambda(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: float) -> Array:
     # λ is a number without a gradient: only the discount is compared with 0. Gradients are faster so, and with G first.
-    return r_t + weighted(discount_t, saved(weighted(lambda_, g_t) + weighted(1 - lambda_, v_t)))
+    return r_t + product(discount_t, saved(product(lambda_, g_t) + product(1 - lambda_, v_t)))
 
 
 @operator()
@@ -157,10 +156,10 @@ def n_step_bootstrapped_returns(
         lambda_t *= continues_t.astype(v_t.dtype)
     lambda_t = with_ends(lambda_t, continues_t)
     if isinstance(lambda_t, float):  # nothing is left of v_t if it is 1, the default
-        delta_t = r_t + weighted(1 - lambda_t, weighted(discount_t, v_t))
+        delta_t = r_t + product(1 - lambda_t, product(discount_t, v_t))
     else:
-        delta_t = r_t + weighted(weighted(discount_t, 1 - lambda_t), v_t)
-    returns = backward_in_windows(delta_t, weighted(discount_t, lambda_t), v_t, n)
+        delta_t = r_t + product(product(discount_t, 1 - lambda_t), v_t)
+    returns = backward_in_windows(delta_t, product(discount_t, lambda_t), v_t, n)
     return maybe_stop(returns, stop_target_gradients)
 
 
@@ -204,7 +203,7 @@ def truncated_generalized_advantage_estimation(
       [1.5, 2.0]
     """
     v_t, continues_t = segments(values[1:], truncation_t, truncation_value_t)
-    delta_t = r_t + weighted(discount_t, v_t) - values[:-1]
+    delta_t = r_t + product(discount_t, v_t) - values[:-1]
     advantages = backward(discounted, (delta_t, discount_t, lambda_), continues_t=continues_t)
     return maybe_stop(advantages, stop_target_gradients)
 
@@ -248,7 +247,7 @@ def upgo_returns(
       [6.0, 6.0, 3.0]
     """
     ahead_t, _ = segments(v_t, truncation_t, truncation_value_t)
-    upgoing_t = following(r_t + weighted(discount_t, ahead_t)) >= ahead_t
+    upgoing_t = following(r_t + product(discount_t, ahead_t)) >= ahead_t
     ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
     lambda_t = upgoing_t.astype(v_t.dtype)
     return lambda_returns.kernel(r_t, discount_t, v_t, lambda_t, stop_target_gradients, **ends)

@@ -6,7 +6,7 @@ from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import expected_value, pick
 from rlx.core.masking import masked, weighted
 from rlx.core.operator import errors_of, maybe_stop, operator
-from rlx.core.recurrence import backward, discounted
+from rlx.core.recurrence import backward, discounted, product
 from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 from rlx.returns import lambda_returns
@@ -319,7 +319,7 @@ def importance_corrected_td_errors(
       [2.0, 4.0]
     """
     v_tm1, (v_t, continues_t) = values[:-1], segments(values[1:], truncation_t, truncation_value_t)
-    delta_t = r_t + weighted(discount_t, v_t) - v_tm1
+    delta_t = r_t + product(discount_t, v_t) - v_tm1
     c_t = with_ends(following(rho_tm1) * lambda_, continues_t)
-    errors = rho_tm1 * backward(discounted, (delta_t, weighted(discount_t, c_t)), continues_t=continues_t)
+    errors = rho_tm1 * backward(discounted, (delta_t, product(discount_t, c_t)), continues_t=continues_t)
     return errors_of(v_tm1, errors, stop_target_gradients)

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import weighted
 from rlx.core.operator import errors_of, operator
-from rlx.core.recurrence import backward, discounted
+from rlx.core.recurrence import backward, discounted, product
 from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 
@@ -78,7 +77,7 @@ def leaky_vtrace(
       [2.125, 4.5]
     """
     v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
-    delta_t = _leaky(rho_tm1, clip_rho_threshold, alpha_) * (r_t + weighted(discount_t, v_t) - v_tm1)
+    delta_t = _leaky(rho_tm1, clip_rho_threshold, alpha_) * (r_t + product(discount_t, v_t) - v_tm1)
     c_t = lambda_ * _leaky(rho_tm1, 1.0, alpha_)
     errors = _sum_of_errors(delta_t, discount_t, c_t, sample_mask, continues_t)
     return errors_of(v_tm1, errors, stop_target_gradients)
@@ -94,7 +93,7 @@ def _sum_of_errors(
     delta_t: Array, discount_t: Array, c_t: Array, sample_mask: Array | None, continues_t: Array | None
 ) -> Array:
     """E_{t-1} = δ_t + γ_t c_t E_t; steps that do not count pass E_t on."""
-    w_t = weighted(discount_t, c_t)
+    w_t = product(discount_t, c_t)
     if sample_mask is not None:
         delta_t, w_t = jnp.where(sample_mask != 0, delta_t, 0), jnp.where(sample_mask != 0, w_t, 1)
     return backward(discounted, (delta_t, w_t), continues_t=continues_t)
@@ -150,7 +149,7 @@ def vtrace(
       [1.75, 3.0]
     """
     v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
-    delta_t = jnp.minimum(clip_rho_threshold, rho_tm1) * (r_t + weighted(discount_t, v_t) - v_tm1)
+    delta_t = jnp.minimum(clip_rho_threshold, rho_tm1) * (r_t + product(discount_t, v_t) - v_tm1)
     c_t = lambda_ * jnp.minimum(1.0, rho_tm1)
     errors = _sum_of_errors(delta_t, discount_t, c_t, sample_mask, continues_t)
     return errors_of(v_tm1, errors, stop_target_gradients)
@@ -288,5 +287,5 @@ def _action_values(
     error_t = following(errors)
     if continues_t is not None:  # no derivative of a product may take NaN from one segment to another
         lambda_, error_t = with_ends(lambda_, continues_t), with_ends(error_t, continues_t)
-    bootstrap_t = with_ends(following(v_tm1) + weighted(lambda_, error_t), continues_t, v_t)
-    return r_t + weighted(discount_t, bootstrap_t)
+    bootstrap_t = with_ends(following(v_tm1) + product(lambda_, error_t), continues_t, v_t)
+    return r_t + product(discount_t, bootstrap_t)

@@ -14,7 +14,7 @@ import numpy as np
 from rlx.core.annotations import Int, Mask, Num, Real
 from rlx.core.arguments import as_axis_name, is_floating, require, require_broadcast
 from rlx.core.errors import ShapeError
-from rlx.core.masking import weighted, weighted_sum
+from rlx.core.masking import masked, weighted, weighted_sum
 from rlx.core.operator import operator
 from rlx.core.shapes import broadcast
 from rlx.core.tracing import traced_once
@@ -185,7 +185,8 @@ def _expected(probs: Array, x: Array) -> Array:
 
 @_expected.defjvp
 def _expected_tangent(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    return _expected(*primals), jax.jvp(functools.partial(weighted_sum, axis=-1), primals, tangents)[1]
+    (probs, x), (probs_dot, x_dot) = primals, tangents
+    return _expected(probs, x), jnp.sum(probs_dot * masked(probs, x) + probs * x_dot, axis=-1)
 
 
 def at_indices(table: Array, indices: Array) -> Array:

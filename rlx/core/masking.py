@@ -9,11 +9,9 @@ if they are infinite or NaN, and so are the values that a kernel multiplies by a
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike, wide_dtype
@@ -57,28 +55,18 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
         return jnp.zeros_like(x)
     if isinstance(weight, (int, float)) or isinstance(x, (int, float)) or (jnp.ndim(x) == 0 and jnp.ndim(weight) > 0):
         return jnp.multiply(weight, x)  # as in γ_t λ: a single number for all weights is finite
-    # `jnp.array`: `jax.vmap` in `jax.jit` may hold arrays of NumPy, which a custom derivative takes after an operation.
     dtype = jnp.result_type(weight, x)
-    return _weighted(jnp.array(weight, dtype), jnp.array(x, dtype))
+    return _weighted(jnp.asarray(weight, dtype), jnp.asarray(x, dtype))
 
 
-@jax.custom_jvp
 @traced_once
 def _weighted(weight: Array, x: Array) -> Array:
     # The weight is the 0 that is selected: `jax.vmap` over axis 1 would transpose all for a constant array of zeros.
-    return jnp.where(weight == 0, jax.lax.stop_gradient(weight), weight * x)
-
-
-@functools.partial(_weighted.defjvp, symbolic_zeros=True)
-def _weighted_tangent(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Any]:
-    # 0 · x is 0 only of a finite x. The value is derived from once more by second derivatives, so it has its own in w.
-    # JAX's derivative of w · where(w ≠ 0 or x is finite, x, 0) is the same, but takes up to twice the time in scans.
-    (w, x), (w_dot, x_dot) = primals, tangents
-    both, zero = w * x, jax.lax.stop_gradient(w)
-    counts = (w != 0) | (both == 0)
-    terms = [] if isinstance(w_dot, SymbolicZero) else [w_dot * jnp.where(counts, x, zero)]
-    terms += [] if isinstance(x_dot, SymbolicZero) else [w * x_dot]
-    return jnp.where(counts, both, zero), sum(terms[1:], terms[0])
+    # Two products, since where the weight is 0 the derivative of w x in w is x; XLA computes both conditions again for
+    # the gradient, where those of w · where(w ≠ 0 or x is finite, x, 0) would be stored.
+    is_zero, zero = weight == 0, jax.lax.stop_gradient(weight)
+    where_zero = weight * jnp.where(jnp.isfinite(x), x, zero)
+    return jnp.where(is_zero, where_zero, jnp.where(is_zero, zero, weight) * x)
 
 
 @functools.partial(traced_once, static_argnums=2)

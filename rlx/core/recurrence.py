@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.masking import masked, weighted
 from rlx.core.tracing import traced_once
@@ -42,7 +43,7 @@ def backward(
     Args:
       equation: a function of x_{t+1}, in which it is affine, and of the values of the sequences at t. It must not
         be created anew for each call, because traces are cached by it. To multiply by a weight that may be 0 where the
-        other factor is not finite, use `rlx.core.masking.weighted`.
+        other factor is not finite, use `product`.
       sequences: floats [T, ...]; numbers apply to every step.
       end: replaces x_{t+1} where nothing follows: a number, or floats [T, ...], of which only those entries are used.
       continues_t: booleans [T], false where nothing follows, besides the last step.
@@ -70,6 +71,41 @@ def backward(
     return _solve(equation, numbers, arrays, end, continues_t)
 
 
+def product(weight: ArrayLike, x: ArrayLike) -> Array:
+    """`weighted(weight, x)` in a recurrence, with a rule for its derivative.
+
+    JAX's derivative of `weighted` has one condition more, on `x`, which takes up to twice the time in a loop.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.recurrence import product
+      >>> product(jnp.array([0.0, 2.0]), jnp.array([jnp.inf, 3.0])).tolist()
+      [0.0, 6.0]
+    """
+    if isinstance(weight, (int, float)) or isinstance(x, (int, float)) or jnp.ndim(weight) > jnp.ndim(x) == 0:
+        return weighted(weight, x)
+    # `jnp.array`: `jax.vmap` in `jax.jit` may hold arrays of NumPy, which a custom derivative takes after an operation.
+    dtype = jnp.result_type(weight, x)
+    return _product(jnp.array(weight, dtype), jnp.array(x, dtype))
+
+
+@jax.custom_jvp
+@traced_once
+def _product(w: Array, x: Array) -> Array:
+    return jnp.where(w == 0, lax.stop_gradient(w), w * x)
+
+
+@functools.partial(_product.defjvp, symbolic_zeros=True)
+def _product_tangent(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Any]:
+    # 0 · x is 0 only of a finite x. The value is derived from once more by second derivatives, so it has its own in w.
+    (w, x), (w_dot, x_dot) = primals, tangents
+    both, zero = w * x, lax.stop_gradient(w)
+    counts = (w != 0) | (both == 0)
+    terms = [] if isinstance(w_dot, SymbolicZero) else [w_dot * jnp.where(counts, x, zero)]
+    terms += [] if isinstance(x_dot, SymbolicZero) else [w * x_dot]
+    return jnp.where(counts, both, zero), sum(terms[1:], terms[0])
+
+
 def discounted(x_t: Array, delta_t: Array, discount_t: Array, lambda_: Array | float = 1.0) -> Array:
     """x_{t-1} = δ_t + γ_t λ_t x_t, the equation of returns, advantages and sums of errors.
 
@@ -78,7 +114,7 @@ def discounted(x_t: Array, delta_t: Array, discount_t: Array, lambda_: Array | f
       >>> float(discounted(4.0, 1.0, 0.5))
       3.0
     """
-    return delta_t + weighted(weighted(discount_t, lambda_), x_t)
+    return delta_t + product(product(discount_t, lambda_), x_t)
 
 
 def saved(x: Array) -> Array:
@@ -245,13 +281,13 @@ def backward_in_windows(delta_t: Array, w_t: Array, v_t: Array, n: int) -> Array
         return jnp.concatenate([x_t, jnp.broadcast_to(jnp.asarray(after, x_t.dtype), (remaining, *x_t.shape[1:]))])
 
     delta_t, w_t, v_t = extended(delta_t, 0), extended(w_t, 1), extended(v_t, v_t[-1:])
-    x_t = delta_t + weighted(w_t, v_t)
+    x_t = delta_t + product(w_t, v_t)
     while remaining > 0:
         if remaining % 2:
             after = x_t[length:]
-            x_t = delta_t[: len(after)] + weighted(w_t[: len(after)], after)
+            x_t = delta_t[: len(after)] + product(w_t[: len(after)], after)
         remaining //= 2
         if remaining:
-            delta_t = delta_t[:-length] + weighted(w_t[:-length], delta_t[length:])
-            w_t, length = weighted(w_t[:-length], w_t[length:]), 2 * length
+            delta_t = delta_t[:-length] + product(w_t[:-length], delta_t[length:])
+            w_t, length = product(w_t[:-length], w_t[length:]), 2 * length
     return x_t
