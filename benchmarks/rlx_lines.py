@@ -8,7 +8,7 @@
   (`git diff 51c876a --stat -- rlx`, `git log -S NAME -- rlx`), and their rows in the table of public names. Their lines
   are listed and subtracted. Whatever else grew in files that existed counts.
 - **Kernels** are the functions under `@operator(...)`. One is plain if its body has none of `MACHINERY`: words for
-  masks and weights, for finite exponents and logarithms, and for the widening of half precision. Means and sums over
+  masks and weights (`product` is the recurrence's), for finite exponents and logarithms, and for the widening of half precision. Means and sums over
   the steps that count (`masked_mean`, `masked_sum`, `counts_of`) are part of equations. The words of 51c876a are in the
   list, so that its 95 are counted alike: `git worktree add base 51c876a`, then give the folder `base/rlx`.
 - **Functions of masking** are all those in `rlx/core/masking.py`, private ones too.
@@ -28,7 +28,7 @@ from collections.abc import Iterator
 CHECKS = ("require", "check", "as_arrays", "whole", "given_mask", "stoppable")
 KINDS = ("documentation", "signature", "checks", "equation")
 MACHINERY = {
-    *("masked", "weighted", "weighted_sum", "finite_exponent", "finite_log", "wide_dtype", "astype"),
+    *("masked", "weighted", "product", "weighted_sum", "finite_exponent", "finite_log", "wide_dtype", "astype"),
     *("if_used", "rows_if_used", "if_counted", "slope_if_used", "slopes_if_used", "slope_where", "leave_out"),
     "in_wide_dtype",
 }
