@@ -8,9 +8,10 @@
   (`git diff 51c876a --stat -- rlx`, `git log -S NAME -- rlx`), and their rows in the table of public names. Their lines
   are listed and subtracted. Whatever else grew in files that existed counts.
 - **Kernels** are the functions under `@operator(...)`. One is plain if its body has none of `MACHINERY`: words for
-  masks and weights (`product` is the recurrence's), for finite exponents and logarithms, and for the widening of half precision. Means and sums over
-  the steps that count (`masked_mean`, `masked_sum`, `counts_of`) are part of equations. The words of 51c876a are in the
-  list, so that its 95 are counted alike: `git worktree add base 51c876a`, then give the folder `base/rlx`.
+  masks and weights (`product` is the recurrence's), for finite exponents and logarithms, and for the widening of half
+  precision. Means and sums over the steps that count (`masked_mean`, `masked_sum`, `counts_of`) are part of equations.
+  The words of 51c876a are in the list, so that its 95 are counted alike: `git worktree add base 51c876a`, then give the
+  folder `base/rlx`.
 - **Functions of masking** are all those in `rlx/core/masking.py`, private ones too.
 - **Where the lines go**: of the functions outside of `core` and `replay` whose names have no leading underscore. A
   statement is a check where it raises, or calls something whose name begins with one of `CHECKS`. The rest of the body,
