@@ -165,7 +165,7 @@ def main(config: Config) -> None:
     grid = np.array(np.meshgrid(*swept.values(), range(config.seed, config.seed + config.seeds), indexing="ij"))
     settings, seeds = {name: jnp.float32(grid[i].ravel()) for i, name in enumerate(swept)}, jnp.uint32(grid[-1].ravel())
     chunks = min(20, updates := -(-config.steps // (config.environments * config.rollout)))  # a line each
-    left = jnp.linspace(1, 0, -(-updates // chunks) * chunks, endpoint=False).reshape(chunks, -1)
+    left = np.asarray(jnp.linspace(1, 0, -(-updates // chunks) * chunks, endpoint=False)).reshape(chunks, -1)
     quick = {"xla_backend_optimization_level": 1} if config.steps * len(seeds) < 2_000_000 else None  # to compile
     begin, agents = time.process_time(), jax.jit(jax.vmap(init), compiler_options=quick)(settings, seeds)
     train = jax.jit(jax.vmap(train, (0, 0, None))).lower(settings, agents, left[0]).compile(quick)

@@ -164,7 +164,7 @@ def main(config: Config) -> None:
     grid = np.array(list(itertools.product(*swept.values(), range(config.seed, config.seed + config.seeds))))
     settings, seeds = {name: jnp.float32(grid[:, i]) for i, name in enumerate(swept)}, jnp.uint32(grid[:, -1])
     size = -(-(updates := -(-config.steps // (config.environments * config.rollout))) // 30)  # updates for each line
-    left = jnp.linspace(1, 0, -(-updates // size) * size, endpoint=False).reshape(-1, size)
+    left = np.asarray(jnp.linspace(1, 0, -(-updates // size) * size, endpoint=False)).reshape(-1, size)
     quick = {"xla_backend_optimization_level": 1} if config.steps * len(seeds) < 2_000_000 else None  # to compile
     begin, agents = time.process_time(), jax.jit(jax.vmap(init), compiler_options=quick)(seeds)
     train = jax.jit(jax.vmap(train, (0, 0, None))).lower(settings, agents, left[0]).compile(quick)

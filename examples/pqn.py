@@ -163,7 +163,7 @@ def main(config: Config) -> None:
     settings, seeds = {name: jnp.float32(grid[:, i]) for i, name in enumerate(swept)}, jnp.uint32(grid[:, -1])
     updates = -(-config.steps // (config.environments * config.rollout))
     chunks = min(20, updates)  # a line each; rounded up to updates of equal number
-    left = jnp.linspace(1, 0, -(-updates // chunks) * chunks, endpoint=False).reshape(chunks, -1)
+    left = np.asarray(jnp.linspace(1, 0, -(-updates // chunks) * chunks, endpoint=False)).reshape(chunks, -1)
     quick = {"xla_backend_optimization_level": 1} if config.steps * len(seeds) < 2_000_000 else None  # to compile
     begin = time.process_time()
     agents = jax.jit(jax.vmap(init), compiler_options=quick)(seeds)
