@@ -388,6 +388,7 @@ def test_no_jax_name_is_deprecated():
     )
 
 
+@pytest.mark.slow
 def test_everything_can_be_imported_with_warnings_as_errors():
     modules = [name for name in FILES if not name.startswith(NEED_THEM) and name != FOR_PYTHON_ALONE]
     code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"

@@ -98,6 +98,7 @@ def eight_devices():
     return next(code for _, code, _ in python_blocks((ROOT / "docs" / "parallel.md").read_text(encoding="utf-8")))
 
 
+@pytest.mark.slow
 def test_the_page_about_devices_makes_those_that_it_needs(eight_devices):
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     code = eight_devices + "\nprint(jax.device_count())"

@@ -72,6 +72,7 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stdout.split()) - set(sys.stdlib_module_names)
 
 
+@pytest.mark.slow
 def test_using_the_packages_loads_nothing_besides_jax():
     with_jax = loaded_by("import numpy, jax.numpy, jax.extend.core, jax.extend.random")
     every_name = "[getattr(package, name) for package in (hkx, rlx) for name in dir(package)]"

@@ -95,6 +95,7 @@ def test_unknown_names_and_settings_are_said_in_one_line(gymnax):
         make("gymnax:Breakout-MinAtar", ramp=True)
 
 
+@pytest.mark.slow
 def test_gymnax_is_only_imported_when_it_is_asked_for():
     code = "import sys, environments; environments.make('catch'); sys.exit('gymnax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=EXAMPLES, timeout=60).returncode == 0

@@ -287,6 +287,7 @@ def test_ctrl_c_where_there_is_nothing_to_save_is_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == "\nxor.py: interrupted\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_without_cleaning_up():
     """JAX crashes in that if Ctrl-C came while it compiled."""
     crash = "import atexit, os; atexit.register(os._exit, 11)"

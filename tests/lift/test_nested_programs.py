@@ -53,6 +53,7 @@ def same(program, reserve):
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", TWO_KEYS_IN_NESTED_LOOPS, ids=str)
 def test_loops_in_loops_draw_the_same_keys(program):
     with jax.numpy_rank_promotion("allow"):  # the programs promote ranks

@@ -48,6 +48,7 @@ def test_a_keyword_that_jax_would_map_over_another_axis_is_an_error(transform):
     by_hand(R, D, V, CUT)
 
 
+@pytest.mark.slow
 def test_an_array_of_a_rank_that_the_operator_takes_is_shared_and_results_of_any_rank_are_in_place():
     a_t, q, w = jnp.zeros([T, B], int), jnp.ones([T, B, 3]), jnp.ones([T, B])
     assert rlx.time_major(rlx.q_lambda)(q, a_t, R, D, q, 0.9).shape == (T, B)

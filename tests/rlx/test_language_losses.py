@@ -71,6 +71,7 @@ def test_aggregations(answers):
         rlx.dapo_loss(own, old, adv, mask, aggregation="constant")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [rlx.dapo_loss, rlx.cispo_loss])
 def test_micro_batches_and_devices_have_the_token_mean_of_all(answers, loss):
     own, old, _, adv, mask = answers
