@@ -61,10 +61,10 @@ def make_agent(config: Config, observation_size: int, action_size: int):
 
     @hkx.without_apply_rng
     @hkx.transform
-    def critics(observation, action):  # to the values [..., 2]
+    def critics(observation, action, count=2):  # to the values [..., count]
         x = jnp.concatenate([observation, action], axis=-1)
         sizes = [config.hidden, config.hidden, 1]
-        return jnp.concatenate([hkx.nets.MLP(sizes, name=f"critic_{i}")(x) for i in (1, 2)], axis=-1)
+        return jnp.concatenate([hkx.nets.MLP(sizes, name=f"critic_{i}")(x) for i in range(1, 1 + count)], axis=-1)
 
     optimizer = optax.flatten(optax.adam(config.learning_rate))
 
@@ -92,7 +92,7 @@ def make_agent(config: Config, observation_size: int, action_size: int):
 
     def actor_loss(params, critic_params, batch):
         action = actor.apply(params, batch.observation_tm1)
-        return -jnp.mean(critics.apply(critic_params, batch.observation_tm1, action)[:, 0])
+        return -jnp.mean(critics.apply(critic_params, batch.observation_tm1, action, count=1))
 
     def updated(gradients, opt_state, params):
         directions, opt_state = optimizer.update(gradients, opt_state, params)
