@@ -74,8 +74,7 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
         return hkx.Linear(actions, name="values")(x)
 
     network = hkx.without_apply_rng(hkx.transform(action_values))
-    # One vector compiles faster than many small arrays.
-    optimizer = optax.flatten(optax.chain(optax.clip_by_global_norm(10.0), optax.scale_by_adam()))
+    optimizer = optax.chain(optax.clip_by_global_norm(10.0), optax.scale_by_adam())
 
     def reset(keys):
         return Playing(*jax.vmap(env.reset)(keys), jnp.zeros(len(keys)))
