@@ -68,7 +68,7 @@ def pytest_runtest_setup(item):
         jax.config.update("jax_disable_most_optimizations", plain)
 
 
-FORGET_AFTER = 1400  # compiled programs, which take two gigabytes or three, and are hardly used again
+FORGET_AFTER = 1400  # compiled programs, which take gigabytes, and are hardly used again
 _compiled_since = []
 jax.monitoring.register_event_duration_secs_listener(
     lambda event, seconds, **about: _compiled_since.append(1) if event.endswith("/backend_compile_duration") else None
