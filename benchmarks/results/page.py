@@ -16,7 +16,8 @@ not finished is in no mean, and its row says how far it got. `python -m benchmar
 finished, so that it can be stopped at any time; `--steps` sets another number of steps, which gets rows of its own.
 The interquartile mean (IQM) is over seeds, with a 95 % interval by the
 stratified bootstrap ([rlx.evaluation](api/rlx/evaluation.md)). CPU time a step is that of the second half of a run,
-of all of it with compilation where the program is compiled whole.
+of all of it with compilation where the program is compiled whole; machines of one name differ in it, here up to
+threefold, so that it is a mean over seeds on fast and slow ones.
 """
 REST = """## Not run yet
 
