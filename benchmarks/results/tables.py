@@ -174,10 +174,10 @@ TABLES = {
             "which learns a random policy, is better in some games. The settings of PQN are "
             "[the paper's](https://arxiv.org/abs/2407.04811), but Adam for RAdam; ε falls over a tenth of the steps, "
             "and the learning rate to 0 over all. Those of PPO are "
-            "[PureJaxRL's](https://github.com/luchris429/purejaxrl), whose training, typed anew without its "
-            "wrappers and logging, reaches 11.2 ± 0.9 on Asterix and 46 ± 23 on Breakout here, with three seeds, in "
-            "about the CPU time of ours; gymnax's PPO has networks of 256, a discount of 0.999 and a rate that stays at 5e-4. CPU µs a step "
-            "are also the CPU seconds of a game with a million steps."
+            "[PureJaxRL's](https://github.com/luchris429/purejaxrl), whose training, typed anew without wrappers and "
+            "logging, reaches 11.2 ± 0.9 on Asterix and 46 ± 23 on Breakout here, with three seeds, in about the CPU "
+            "time of ours; gymnax's PPO has networks of 256, a discount of 0.999 and a rate that stays at 5e-4. CPU "
+            "µs a step are also the CPU seconds of a game with a million steps."
         ),
     ),
 }
