@@ -147,8 +147,8 @@ def main(config: Config) -> None:
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     try:
         env = make_env(config)
-    except (gymnasium.error.Error, ImportError) as error:
-        sys.exit(f"--env: {error} (Atari needs the extra: pip install 'hkx[atari]')")
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
+        sys.exit(f"--env: {error} (it must be a game of Atari, which needs the extra: pip install 'hkx[atari]')")
     if config.track:
         wandb = importlib.import_module("wandb")
         wandb.init(project="dqn_atari", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")

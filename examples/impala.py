@@ -4,8 +4,7 @@ Espeholt et al., 2018 (https://arxiv.org/abs/1802.01561): V-trace corrects for c
 chosen; the optimizer is RMSProp. An actor that dies is replaced by Ray, and costs no more than its unroll; a
 learner that dies goes on from its last checkpoint. Without `--address`, Ray starts on this machine by itself.
 
-    pip install 'hkx[actors]'
-    python impala.py --actors 4
+    pip install 'hkx[actors]' && python impala.py --actors 4
     python impala.py --address auto --actors 64     # on a running cluster
 """
 
@@ -90,9 +89,8 @@ class Actor:
             observation, reward, ends, cut, _ = self.envs.step(np.asarray(a_tm1))
             steps.append((a_tm1, log_prob, np.float32(reward), ends, ends | cut, ~self.last))
             observations.append(np.float32(observation))  # begins a new episode in the step after the last
-            self.returns, self.last = self.returns + reward, ends | cut
+            self.returns, self.last = self.returns * ~self.last + reward, ends | cut
             finished.extend(self.returns[self.last].tolist())
-            self.returns[self.last] = 0.0
         self.observation = observations[-1]
         columns = (np.stack([np.asarray(x) for x in column]) for column in zip(*steps, strict=True))
         return Steps(np.stack(observations), *columns), finished
@@ -139,7 +137,6 @@ def evaluate(config: Config, greedy, params) -> list[float]:
 
 
 def main(config: Config) -> None:
-    ray.init(config.address or None, log_to_driver=False, logging_level="error")
     mesh = Mesh(np.array(jax.devices()), ("data",))
     if config.environments % mesh.size:
         sys.exit(f"--environments must be a multiple of {mesh.size}, the devices, and is {config.environments}")
@@ -147,6 +144,9 @@ def main(config: Config) -> None:
         env = gymnasium.make(config.env)
     except gymnasium.error.Error as error:
         sys.exit(f"--env: {error}")
+    if not hasattr(env.action_space, "n") or len(env.observation_space.shape or ()) != 1:
+        sys.exit(f"--env: observations must be vectors and actions discrete, and those of {config.env} are not")
+    ray.init(config.address or None, log_to_driver=False, logging_level="error")
     per_update = config.unroll * config.environments
     total, rows, lost, finished = max(1, config.steps // per_update), [], 0, deque(maxlen=100)
     init, learn, greedy = make_learner(config, *env.observation_space.shape, int(env.action_space.n), total)

@@ -4,8 +4,7 @@ Kostrikov et al., 2021 (https://arxiv.org/abs/2110.06169): values of states by a
 the data, and a policy that imitates the better of them. The data is a file that `sac.py --save-data` wrote, or the name
 of a data set of Minari (`pip install 'minari[hf,hdf5]'`, `minari download NAME`).
 
-    pip install hkx optax tyro matplotlib 'gymnasium[mujoco]'
-    python iql.py --data hopper.npz
+    pip install hkx optax tyro matplotlib 'gymnasium[mujoco]' && python iql.py --data hopper.npz
 """
 
 import dataclasses
@@ -59,14 +58,14 @@ def load(config: Config) -> tuple[Transition, gymnasium.Env]:
             data = Transition(*(file[name] for name in Transition._fields))
             data = data._replace(r_t=data.r_t[:, 0], discount_t=config.discount * (data.discount_t[:, 0] > 0))
             return data, gymnasium.make(str(file["env"]), **mode)
-    try:
-        import minari
-    except ImportError:
+    if not importlib.util.find_spec("minari"):
         sys.exit("--data: no such file, and no package minari: pip install 'hkx[examples]' 'minari[hf,hdf5]'")
     try:
-        dataset = minari.load_dataset(config.data)
+        dataset = importlib.import_module("minari").load_dataset(config.data)
     except (FileNotFoundError, ValueError) as error:
         sys.exit(f"--data: {error}")
+    if not all(hasattr(x, "low") and len(x.shape) == 1 for x in (dataset.observation_space, dataset.action_space)):
+        sys.exit(f"--data: observations and actions must be vectors of numbers, and those of {config.data} are not")
     env = dataset.recover_environment(**mode)
     low, high, columns = env.action_space.low, env.action_space.high, []
     for episode in dataset.iterate_episodes():

@@ -91,10 +91,9 @@ def make_agent(config: Config, env):
         root = mctx.RootFnOutput(prior_logits=prior, value=mean(value), embedding=x)
         plan = mctx.gumbel_muzero_policy(params, keys[0], root, imagine, config.simulations, gumbel_scale=gumbel_scale)
         observation, env_state, r_t, ends, cut, info = jax.vmap(env.step)(keys[1:], playing.env_state, plan.action)
-        returned, last_t = playing.episode_return + r_t, ends | cut
-        seen = playing.observation, plan.action, plan.action_weights, jnp.float32(r_t), 1.0 - ends, last_t
-        step_t = Step(*seen, info["final_observation"])  # the last of the episode where it ended
-        return Playing(observation, env_state, jnp.where(last_t, 0, returned)), (step_t, returned)
+        returned, last_t, final = playing.episode_return + r_t, ends | cut, info["final_observation"]
+        seen = Step(playing.observation, plan.action, plan.action_weights, jnp.float32(r_t), 1.0 - ends, last_t, final)
+        return Playing(observation, env_state, jnp.where(last_t, 0, returned)), (seen, returned)
 
     def init(settings, seed):
         keys = jax.random.split(jax.random.key(seed), 2 + config.environments)
@@ -159,6 +158,7 @@ def main(config: Config) -> None:
     if ":" not in config.env and config.env not in gymnax.registered_envs:
         sys.exit(f"--env: gymnax has no {config.env!r}, but {', '.join(gymnax.registered_envs)}; or give MODULE:NAME")
     env = pkgutil.resolve_name(config.env)() if ":" in config.env else gymnax.make(config.env)[0]
+    hasattr(env.action_space(env.default_params), "n") or sys.exit(f"--env: {config.env} has continuous actions")
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     init, train, evaluate = make_agent(config, env)
     swept = {name: values for name, values in vars(config).items() if isinstance(values, tuple)}

@@ -146,8 +146,8 @@ def main(config: Config) -> None:
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     try:
         envs = make_envs(config, config.environments, config.episodic_life)
-    except (gymnasium.error.Error, ImportError) as error:
-        sys.exit(f"--env: {error} (Atari needs the extra: pip install 'hkx[atari]')")
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
+        sys.exit(f"--env: {error} (it must be a game of Atari, which needs the extra: pip install 'hkx[atari]')")
     if config.track:
         import wandb
 

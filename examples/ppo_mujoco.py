@@ -4,8 +4,7 @@ Schulman et al., 2017 (https://arxiv.org/abs/1707.06347), with normalised observ
 weights, a learning rate that falls to 0, and Adam's larger ε (Engstrom et al., 2020, https://arxiv.org/abs/2005.12729).
 The agent normalises, in the compiled step that acts; in evaluation the statistics stay as they are.
 
-    pip install hkx optax tyro matplotlib 'gymnasium[mujoco]'
-    python ppo_mujoco.py --env Hopper-v5 --seed 1
+    pip install hkx optax tyro matplotlib 'gymnasium[mujoco]' && python ppo_mujoco.py --env Hopper-v5 --seed 1
 """
 
 import dataclasses
@@ -151,6 +150,8 @@ def main(config: Config) -> None:
         wandb = importlib.import_module("wandb") if config.track else None
     except (gymnasium.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"{error} (pip install 'hkx[examples]', and for --envpool, --track, --video: envpool wandb moviepy)")
+    if not all(hasattr(x, "low") and len(x.shape) == 1 for x in (env.observation_space, env.action_space)):
+        sys.exit(f"--env: observations and actions must be vectors of numbers, and those of {config.env} are not")
     if config.track:
         wandb.init(project="ppo_mujoco", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
     space, updates = envs.single_action_space, max(1, config.steps // config.rollout)
@@ -167,9 +168,8 @@ def main(config: Config) -> None:
                 statistics, acted = act(learned.params, statistics, act_key, at, np.float32(observation))
                 observation, reward, ends, cut, _ = envs.step(np.clip(np.asarray(acted[1]), space.low, space.high))
                 steps.append((*acted, np.float32(reward), ends, ends | cut, ~last))
-                returns, last = returns + reward, ends | cut
+                returns, last = returns * ~last + reward, ends | cut
                 finished.extend(returns[last])
-                returns = np.where(last, 0.0, returns)
             steps = Steps(*(np.stack([np.asarray(x) for x in column]) for column in zip(*steps, strict=True)))
             learned = learned._replace(observations=statistics)
             learned = learn(learned, jax.random.fold_in(learn_key, n), steps, np.float32(observation))

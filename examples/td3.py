@@ -2,8 +2,7 @@
 
 Fujimoto et al., 2018 (https://arxiv.org/abs/1802.09477): two critics, a smoothed target, delayed updates.
 
-    pip install hkx optax tyro matplotlib 'gymnasium[mujoco]'
-    python td3.py --env Hopper-v5 --seed 1
+    pip install hkx optax tyro matplotlib 'gymnasium[mujoco]' && python td3.py --env Hopper-v5 --seed 1
 """
 
 import dataclasses
@@ -149,6 +148,8 @@ def main(config: Config) -> None:
         wandb = importlib.import_module("wandb") if config.track else None
     except (gymnasium.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"{error} (pip install 'hkx[examples]', and for --envpool, --track, --video: envpool wandb moviepy)")
+    if not all(hasattr(x, "low") and len(x.shape) == 1 for x in (env.observation_space, env.action_space)):
+        sys.exit(f"--env: observations and actions must be vectors of numbers, and those of {config.env} are not")
     if config.track:
         wandb.init(project="td3", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
     (size,), space, number = envs.single_observation_space.shape, envs.single_action_space, config.environments
@@ -168,9 +169,8 @@ def main(config: Config) -> None:
             columns = [observation, action, following, reward[:, None], config.discount * (1.0 - ends[:, None])]
             new = np.concatenate(columns, axis=1, dtype=np.float32, casting="same_kind")[~last]  # `last`: a reset only
             replay[(added + np.arange(len(new))) % config.capacity] = new
-            added, observation, returns, last = added + len(new), following, returns + reward, ends | cut
+            added, observation, returns, last = added + len(new), following, returns * ~last + reward, ends | cut
             finished.extend(returns[last])
-            returns[last] = 0.0
             if n * number >= config.warmup:
                 drawn = generator.integers(min(added, config.capacity), size=(number, config.batch_size))
                 learned = learn(learned, learn_key, np.int32(n), replay[drawn])

@@ -180,6 +180,20 @@ def test_a_bad_flag_is_one_line(tmp_path, flags):
 
 @pytest.mark.peer
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["ppo_mujoco", "sac", "td3", "dqn", "pqn", "muzero", "impala", "dqn_atari", "ppo_atari"]
+)
+def test_an_environment_of_another_kind_is_refused_in_one_line(name, tmp_path):
+    pytest.importorskip({"impala": "ray", "dqn_atari": "ale_py", "ppo_atari": "ale_py"}.get(name, "gymnax"))
+    program = importlib.import_module(name)
+    env = "Pendulum-v1" if name in ("dqn", "pqn", "muzero", "impala") else "CartPole-v1"
+    with pytest.raises(SystemExit, match=r"^--env: ") as error:
+        program.main(program.Config(env=env, output=str(tmp_path)))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "flag", "package"), [("iql", "--video", "moviepy"), ("sac", "--track", "wandb")])
 def test_a_package_that_a_flag_needs_is_asked_for_before_training(name, flag, package, tmp_path, monkeypatch):
     pytest.importorskip("gymnasium")
