@@ -106,7 +106,16 @@ TABLES = {
         "sbx's are not quite the same: its target networks move in each update of the critics, those of the others in "
         "each second one, and its actor learns from the lesser of the critics' values",
     ),
-    "craftax_ppo": craftax("PPO on Craftax", 2.2, "--layers", "3"),
+    "craftax_ppo": craftax(
+        "PPO on Craftax",
+        2.2,
+        "--layers",
+        "3",
+        remark=(
+            " The training of their [ppo.py](https://github.com/MichaelTMatthews/Craftax_Baselines), typed anew "
+            "without its logging, reaches 4.9 here with one seed."
+        ),
+    ),
     "craftax_ppo_rnn": craftax(
         "Recurrent PPO on Craftax",
         2.3,
