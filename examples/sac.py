@@ -101,8 +101,7 @@ def make_agent(config: Config, observation_size: int, action_size: int):
         critic_loss = critic_losses(q_tm1, batch.r_t, batch.discount_t, q_t, log_prob_t, temperature)
         q = critics.apply(jax.lax.stop_gradient(params["critics"]), batch.observation_tm1, action_tm1)
         actor_loss = actor_losses(q, log_prob_tm1, temperature)
-        temperature_loss = temperature_losses(temperature, log_prob_tm1, -float(action_size))
-        return jnp.mean(critic_loss + actor_loss + temperature_loss)
+        return jnp.mean(critic_loss + actor_loss + temperature_losses(temperature, log_prob_tm1, -float(action_size)))
 
     def learn(learned, key, n, rows):  # [U, B, ...], one batch for each update
         def update(learned, inputs):
@@ -157,7 +156,8 @@ def main(config: Config) -> None:
     replay, added, rows = np.zeros([config.capacity, 2 * size + actions + 2], np.float32), 0, []
     observation, last, returns = envs.reset(seed=config.seed)[0], np.zeros(number, bool), np.zeros(number)
     try:
-        (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
+        # room for what is saved, should the disk be full by then
+        (room := output / "room").write_bytes(bytes(2**24 + bool(config.save_data) * replay[: config.steps].nbytes))
         for n in range(config.steps // number):
             action = generator.uniform(-1, 1, (number, actions)).astype(np.float32)
             if n * number >= config.warmup:
