@@ -46,7 +46,7 @@ class Config:
     episodic_life: bool = True  # an episode ends with each life
     clip_rewards: bool = True  # clip rewards to their signs
     evaluation_episodes: int = 5  # games at the end, with ε of 0.01
-    track: bool = False  # log to Weights & Biases, offline unless logged in
+    track: bool = False  # log to Weights & Biases, offline unless logged in; without wandb to TensorBoard
     video: bool = False  # write a video of the final policy
     output: str = "runs/dqn_atari"  # folder for metrics.csv, curve.png and parameters.npz
 
@@ -92,7 +92,6 @@ def make_agent(config: Config, actions: int):
 
     network = hkx.without_apply_rng(hkx.transform(q_values))
     optimizer = optax.flatten(optax.adam(config.learning_rate))
-
     # From pictures [4, 84, 84].
     act_greedily = jax.jit(lambda params, pictures: jnp.argmax(network.apply(params, jnp.moveaxis(pictures, 0, -1))))
 
@@ -142,16 +141,18 @@ def draw(config: Config, replay, added, generator):
 
 
 def main(config: Config) -> None:
-    for package in ["wandb"] * config.track + ["moviepy"] * config.video:
+    wandb = importlib.import_module("wandb") if config.track and importlib.util.find_spec("wandb") else None
+    for package in ["tensorboardX"] * (config.track and not wandb) + ["moviepy"] * config.video:
         importlib.util.find_spec(package) or sys.exit(f"a flag needs a package that is missing: pip install {package}")
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     try:
         env = make_env(config)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         sys.exit(f"--env: {error} (it must be a game of Atari, which needs the extra: pip install 'hkx[atari]')")
-    if config.track:
-        wandb = importlib.import_module("wandb")
+    if wandb:
         wandb.init(project="dqn_atari", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
+    elif config.track:
+        board = importlib.import_module("tensorboardX").SummaryWriter(config.output, max_queue=999)
     init, init_optimizer, act_greedily, learn = make_agent(config, actions := int(env.action_space.n))
     params = jax.jit(init)(jax.random.key(config.seed), env.observation_space.sample().transpose(1, 2, 0))
     opt_state, target_params, generator = init_optimizer(params), None, np.random.default_rng(config.seed)
@@ -173,14 +174,13 @@ def main(config: Config) -> None:
                 finished.extend([info["episode"]["r"]] if "episode" in info else [])
             if n >= config.warmup and n % config.period == 0:
                 params, opt_state = learn(params, opt_state, target_params, *draw(config, replay, added, generator))
-            if n % config.target_period == 0:
-                target_params = jax.tree.map(jnp.copy, params)
+            target_params = jax.tree.map(jnp.copy, params) if n % config.target_period == 0 else target_params
             if (n + 1) % 10_000 == 0 or n + 1 == config.steps:
                 score, seconds = np.mean(finished) if finished else np.nan, time.process_time() - begin
                 rows.append((n + 1, score, seconds))
                 print(f"{n + 1:>10,} steps: score {score:.1f}, {seconds / (n + 1) * 1e3:.2f} CPU ms a step", flush=True)
-                if config.track:
-                    wandb.log({"score": score}, step=n + 1)
+                if config.track and finished:
+                    wandb.log({"score": score}, step=n + 1) if wandb else board.add_scalar("score", score, n + 1)
     except (KeyboardInterrupt, OSError) as error:  # of a full disk
         room.unlink(missing_ok=True)
         print(f"interrupted: {error!r}") if rows else sys.exit(f"interrupted before the first steps: {error!r}")

@@ -41,7 +41,7 @@ class Config:
     max_weight: float = 100.0  # the largest of these weights
     log_every: int = 1_000  # updates in one compiled call
     evaluation_episodes: int = 10  # episodes of the mean action at the end
-    track: bool = False  # log to Weights & Biases, offline unless logged in
+    track: bool = False  # log to Weights & Biases, offline unless logged in; without wandb to TensorBoard
     video: bool = False  # write a video of the final policy
     output: str = "runs/iql"  # folder for metrics.csv, curve.png and parameters.npz
 
@@ -159,14 +159,16 @@ def evaluate(config: Config, env: gymnasium.Env, act_greedily, params) -> list[f
 
 
 def main(config: Config) -> None:
-    for package in ["wandb"] * config.track + ["moviepy"] * config.video:
+    wandb = importlib.import_module("wandb") if config.track and importlib.util.find_spec("wandb") else None
+    for package in ["tensorboardX"] * (config.track and not wandb) + ["moviepy"] * config.video:
         importlib.util.find_spec(package) or sys.exit(f"a flag needs a package that is missing: pip install {package}")
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     data, env = load(config)
     data = Transition(*(jnp.asarray(x, jnp.float32) for x in data))
-    if config.track:
-        wandb = importlib.import_module("wandb")
+    if wandb:
         wandb.init(project="iql", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
+    elif config.track:
+        board = importlib.import_module("tensorboardX").SummaryWriter(config.output, max_queue=999)
     init, act_greedily, learn = make_agent(config, data)
     key, init_key = jax.random.split(jax.random.key(config.seed))
     learned, begin, rows = init(init_key), time.process_time(), []
@@ -174,12 +176,11 @@ def main(config: Config) -> None:
         (room := output / "room").write_bytes(bytes(2**24))  # for what is saved, should the disk be full by then
         for n in range(max(1, config.updates // config.log_every)):
             learned, loss = learn(learned, jax.random.fold_in(key, n), data)
-            taken = (n + 1) * config.log_every
-            rows.append((taken, float(loss), time.process_time() - begin))
-            cpu = rows[-1][2] / taken * 1e6
-            print(f"{taken:>9,} updates: value loss {loss:.4f}, {cpu:.0f} CPU µs each", flush=True)
+            done, loss = (n + 1) * config.log_every, float(loss)
+            rows.append((done, loss, time.process_time() - begin))
+            print(f"{done:>9,} updates: value loss {loss:.4f}, {rows[-1][2] / done * 1e6:.0f} CPU µs each", flush=True)
             if config.track:
-                wandb.log({"value_loss": float(loss)}, step=taken)
+                wandb.log({"value_loss": loss}, step=done) if wandb else board.add_scalar("value_loss", loss, done)
     except (KeyboardInterrupt, OSError) as error:  # of a full disk
         room.unlink(missing_ok=True)
         print(f"interrupted: {error!r}") if rows else sys.exit(f"interrupted before the first steps: {error!r}")

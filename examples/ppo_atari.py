@@ -46,7 +46,7 @@ class Config:
     episodic_life: bool = True  # an episode ends with each life
     clip_rewards: bool = True  # clip rewards to their signs
     evaluation_episodes: int = 8  # games at the end, with actions of the policy and all rewards
-    track: bool = False  # log to Weights & Biases, offline unless logged in
+    track: bool = False  # log to Weights & Biases, offline unless logged in; without wandb to TensorBoard
     video: bool = False  # write video.gif of the first of these games
     output: str = "runs/ppo_atari"  # folder for metrics.csv, curve.png and parameters.npz
 
@@ -141,17 +141,18 @@ def evaluate(config: Config, act, params, key) -> np.ndarray:
 
 
 def main(config: Config) -> None:
-    if config.track and not importlib.util.find_spec("wandb"):
-        sys.exit("--track needs a package that is missing: pip install wandb")
+    wandb = importlib.import_module("wandb") if config.track and importlib.util.find_spec("wandb") else None
+    if config.track and not wandb and not importlib.util.find_spec("tensorboardX"):
+        sys.exit("--track needs a package that is missing: pip install wandb, or tensorboardX")
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     try:
         envs = make_envs(config, config.environments, config.episodic_life)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         sys.exit(f"--env: {error} (it must be a game of Atari, which needs the extra: pip install 'hkx[atari]')")
-    if config.track:
-        import wandb
-
+    if wandb:
         wandb.init(project="ppo_atari", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
+    elif config.track:
+        board = importlib.import_module("tensorboardX").SummaryWriter(config.output, max_queue=999)
     number, updates = config.environments, max(1, config.steps // (config.environments * config.rollout))
     init, act, learn = make_agent(config, envs.single_action_space.n, updates)
     act_key, learn_key, init_key = jax.random.split(jax.random.key(config.seed), 3)
@@ -177,8 +178,8 @@ def main(config: Config) -> None:
             taken, mean = (n + 1) * number * config.rollout, np.mean(finished) if finished else np.nan
             rows.append((taken, mean, time.process_time() - begin))
             print(f"{taken:>10,} steps: score {mean:.1f}, {rows[-1][2] / taken * 1e3:.2f} CPU ms a step", flush=True)
-            if config.track:
-                wandb.log({"score": mean}, step=taken)
+            if config.track and finished:
+                wandb.log({"score": mean}, step=taken) if wandb else board.add_scalar("score", mean, taken)
     except (KeyboardInterrupt, OSError) as error:  # of a full disk
         room.unlink(missing_ok=True)
         print(f"interrupted: {error!r}") if rows else sys.exit(f"interrupted before the first steps: {error!r}")

@@ -8,7 +8,7 @@ The agent normalises, in the compiled step that acts; in evaluation the statisti
 """
 
 import dataclasses
-import importlib
+import importlib.util
 import pathlib
 import sys
 import time
@@ -44,7 +44,7 @@ class Config:
     value_cost: float = 0.5  # weight of the value loss
     entropy_cost: float = 0.0  # weight of the entropy bonus
     evaluation_episodes: int = 10  # episodes of the mean action at the end
-    track: bool = False  # log to Weights & Biases, offline unless logged in
+    track: bool = False  # log to Weights & Biases, offline unless logged in; without wandb to TensorBoard
     video: bool = False  # write video.mp4 of the final policy
     output: str = "runs/ppo_mujoco"  # folder for metrics.csv, curve.png and parameters.npz
 
@@ -60,7 +60,7 @@ def make_agent(config: Config, observation_size: int, action_size: int, updates:
 
     def actor_critic(observation):  # [..., D] to the policy's scale and mean [..., A], and the value [...]
         mean = mlp(observation, action_size, 0.01, "policy")
-        scale = jnp.exp(hkx.get_parameter("log_scale", [action_size], init=jnp.zeros)) * jnp.ones_like(mean)
+        scale = jnp.broadcast_to(jnp.exp(hkx.get_parameter("log_scale", [action_size], init=jnp.zeros)), mean.shape)
         return rlx.gaussian_diagonal(scale, mean), mlp(observation, 1, 1.0, "value")[..., 0]
 
     network = hkx.without_apply_rng(hkx.transform(actor_critic))
@@ -69,8 +69,7 @@ def make_agent(config: Config, observation_size: int, action_size: int, updates:
 
     @jax.jit
     def init(key):
-        observation = jnp.zeros(observation_size)
-        params = network.init(key, observation)
+        params = network.init(key, observation := jnp.zeros(observation_size))
         statistics = rlx.running_statistics.init(observation), rlx.initial_reward_scale([config.environments])
         return Learned(params, optimizer.init(params), *statistics)
 
@@ -117,9 +116,8 @@ def make_agent(config: Config, observation_size: int, action_size: int, updates:
             directions, opt_state = optimizer.update(gradients, opt_state, params)
             return (optax.apply_updates(params, directions), opt_state), None
 
-        order = jax.vmap(lambda key: jax.random.permutation(key, adv_t.size))(jax.random.split(key, config.epochs))
-        parts = order.reshape(config.epochs * config.minibatches, -1)
-        (params, opt_state), _ = jax.lax.scan(update, learned[:2], parts)
+        rows = jax.vmap(lambda key: jax.random.permutation(key, adv_t.size))(jax.random.split(key, config.epochs))
+        (params, opt_state), _ = jax.lax.scan(update, learned[:2], rows.reshape(config.epochs * config.minibatches, -1))
         return learned._replace(params=params, opt_state=opt_state, reward_scale=reward_scale)
 
     return init, act, act_greedily, learn
@@ -147,13 +145,15 @@ def main(config: Config) -> None:
         envs = make(config.env, num_envs=config.environments, **settings)  # both begin anew in the step after the last
         env = gymnasium.make(config.env, render_mode="rgb_array" if config.video else None)  # for the evaluation
         env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0) if config.video else env
-        wandb = importlib.import_module("wandb") if config.track else None
+        wandb = importlib.import_module("wandb") if config.track and importlib.util.find_spec("wandb") else None
+        tensorboard = importlib.import_module("tensorboardX") if config.track and not wandb else None
     except (gymnasium.error.Error, ImportError, AssertionError) as error:
-        sys.exit(f"{error} (pip install 'hkx[examples]', and for --envpool, --track, --video: envpool wandb moviepy)")
+        sys.exit(f"{error} (pip install 'hkx[examples]'; flags need envpool, wandb or tensorboardX, moviepy)")
     if not all(hasattr(x, "low") and len(x.shape) == 1 for x in (env.observation_space, env.action_space)):
         sys.exit(f"--env: observations and actions must be vectors of numbers, and those of {config.env} are not")
-    if config.track:
+    if wandb:
         wandb.init(project="ppo_mujoco", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
+    board = tensorboard and tensorboard.SummaryWriter(config.output, max_queue=999)
     space, updates = envs.single_action_space, max(1, config.steps // config.rollout)
     init, act, act_greedily, learn = make_agent(config, *envs.single_observation_space.shape, *space.shape, updates)
     act_key, learn_key, init_key = jax.random.split(jax.random.key(config.seed), 3)
@@ -175,8 +175,8 @@ def main(config: Config) -> None:
             learned = learn(learned, jax.random.fold_in(learn_key, n), steps, np.float32(observation))
             taken, mean = (n + 1) * config.rollout, np.mean(finished) if finished else np.nan
             rows.append((taken, mean, time.process_time() - begin))
-            if config.track:
-                wandb.log({"return": mean}, step=taken)
+            if config.track and finished:
+                wandb.log({"return": mean}, step=taken) if wandb else board.add_scalar("return", mean, taken)
             if (n + 1) % 10 == 0:
                 print(f"{taken:>9,} steps: return {mean:.1f}, {rows[-1][2] / taken * 1e6:.0f} CPU µs/step", flush=True)
     except (KeyboardInterrupt, OSError) as error:  # of a full disk

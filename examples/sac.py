@@ -6,7 +6,7 @@ Haarnoja et al., 2018 (https://arxiv.org/abs/1812.05905): two critics and a lear
 """
 
 import dataclasses
-import importlib
+import importlib.util
 import pathlib
 import sys
 import time
@@ -40,7 +40,7 @@ class Config:
     tau: float = 0.005  # part by which the target critics move towards the critics in an update
     evaluation_episodes: int = 10  # episodes of the mean action at the end
     save_data: str | None = None  # file for the transitions in the replay at the end, which iql.py reads
-    track: bool = False  # log to Weights & Biases, offline unless logged in
+    track: bool = False  # log to Weights & Biases, offline unless logged in; without wandb to TensorBoard
     video: bool = False  # write a video of the final policy
     output: str = "runs/sac"  # folder for metrics.csv, curve.png and parameters.npz
 
@@ -49,11 +49,11 @@ Learned = namedtuple("Learned", "params target_params opt_state")
 Transition = namedtuple("Transition", "observation_tm1 a_tm1 observation_t r_t discount_t")  # [B, ...]
 
 
-def make_agent(config: Config, observation_size: int, action_size: int):
+def make_agent(config: Config, size: int, actions: int):
     @hkx.without_apply_rng
     @hkx.transform
     def actor(observation):  # [..., D] to the mean and log standard deviation [..., A] before tanh
-        out = hkx.nets.MLP([config.hidden, config.hidden, 2 * action_size], name="actor")(observation)
+        out = hkx.nets.MLP([config.hidden, config.hidden, 2 * actions], name="actor")(observation)
         mean, log_scale = jnp.split(out, 2, axis=-1)
         return mean, jnp.clip(log_scale, -20, 2)
 
@@ -65,13 +65,11 @@ def make_agent(config: Config, observation_size: int, action_size: int):
         return jnp.concatenate([hkx.nets.MLP(sizes, name=f"critic_{i}")(x) for i in (1, 2)], axis=-1)
 
     optimizer = optax.flatten(optax.adam(config.learning_rate))
-    losses = (rlx.sac_critic_loss, rlx.sac_actor_loss, rlx.sac_temperature_loss)
-    critic_losses, actor_losses, temperature_losses = map(rlx.batched, losses)
 
     @jax.jit
     def init(key):
         actor_key, critic_key = jax.random.split(key)
-        observation, action = jnp.zeros(observation_size), jnp.zeros(action_size)
+        observation, action = jnp.zeros(size), jnp.zeros(actions)
         params = {"actor": actor.init(actor_key, observation), "critics": critics.init(critic_key, observation, action)}
         params["temperature"] = {"temperature": {"log": jnp.zeros([])}}
         return Learned(params, jax.tree.map(jnp.copy, params["critics"]), optimizer.init(params))
@@ -98,16 +96,16 @@ def make_agent(config: Config, observation_size: int, action_size: int):
         a_t, log_prob_t = sample(jax.lax.stop_gradient(params["actor"]), t_key, batch.observation_t)
         q_t = critics.apply(target_params, batch.observation_t, a_t)
         q_tm1 = critics.apply(params["critics"], batch.observation_tm1, batch.a_tm1)
-        critic_loss = critic_losses(q_tm1, batch.r_t, batch.discount_t, q_t, log_prob_t, temperature)
+        critic_loss = rlx.batched(rlx.sac_critic_loss)(q_tm1, batch.r_t, batch.discount_t, q_t, log_prob_t, temperature)
         q = critics.apply(jax.lax.stop_gradient(params["critics"]), batch.observation_tm1, action_tm1)
-        actor_loss = actor_losses(q, log_prob_tm1, temperature)
-        return jnp.mean(critic_loss + actor_loss + temperature_losses(temperature, log_prob_tm1, -float(action_size)))
+        actor_loss = rlx.batched(rlx.sac_actor_loss)(q, log_prob_tm1, temperature)
+        temperature_loss = rlx.batched(rlx.sac_temperature_loss)(temperature, log_prob_tm1, -float(actions))
+        return jnp.mean(critic_loss + actor_loss + temperature_loss)
 
     def learn(learned, key, n, rows):  # [U, B, ...], one batch for each update
         def update(learned, inputs):
             key, row = inputs
-            parts = np.cumsum([observation_size, action_size, observation_size, 1])
-            s_tm1, a_tm1, s_t, r_t, discount_t = jnp.split(row, parts, axis=-1)
+            s_tm1, a_tm1, s_t, r_t, discount_t = jnp.split(row, np.cumsum([size, actions, size, 1]), axis=-1)
             batch = Transition(s_tm1, a_tm1, s_t, r_t[:, 0], discount_t[:, 0])
             gradients = jax.grad(loss)(learned.params, learned.target_params, key, batch)
             directions, opt_state = optimizer.update(gradients, learned.opt_state, learned.params)
@@ -141,13 +139,15 @@ def main(config: Config) -> None:
         envs = make(config.env, num_envs=config.environments, **settings)  # both begin anew in the step after the last
         env = gymnasium.make(config.env, render_mode="rgb_array" if config.video else None)  # for the evaluation
         env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0) if config.video else env
-        wandb = importlib.import_module("wandb") if config.track else None
+        wandb = importlib.import_module("wandb") if config.track and importlib.util.find_spec("wandb") else None
+        tensorboard = importlib.import_module("tensorboardX") if config.track and not wandb else None
     except (gymnasium.error.Error, ImportError, AssertionError) as error:
-        sys.exit(f"{error} (pip install 'hkx[examples]', and for --envpool, --track, --video: envpool wandb moviepy)")
+        sys.exit(f"{error} (pip install 'hkx[examples]'; flags need envpool, wandb or tensorboardX, moviepy)")
     if not all(hasattr(x, "low") and len(x.shape) == 1 for x in (env.observation_space, env.action_space)):
         sys.exit(f"--env: observations and actions must be vectors of numbers, and those of {config.env} are not")
-    if config.track:
+    if wandb:
         wandb.init(project="sac", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
+    board = tensorboard and tensorboard.SummaryWriter(config.output, max_queue=999)
     (size,), space, number = envs.single_observation_space.shape, envs.single_action_space, config.environments
     low, high, (actions,), finished = space.low, space.high, space.shape, deque(maxlen=10)
     init, act, act_greedily, learn = make_agent(config, size, actions)
@@ -175,8 +175,8 @@ def main(config: Config) -> None:
                 taken, mean = (n + 1) * number, np.mean(finished) if finished else np.nan
                 rows.append((taken, mean, time.process_time() - begin))
                 print(f"{taken:>9,} steps: return {mean:.1f}, {rows[-1][2] / taken * 1e6:.0f} CPU µs/step", flush=True)
-                if config.track:
-                    wandb.log({"return": mean}, step=taken)
+                if config.track and finished:
+                    wandb.log({"return": mean}, step=taken) if wandb else board.add_scalar("return", mean, taken)
     except (KeyboardInterrupt, OSError) as error:  # of a full disk
         room.unlink(missing_ok=True)
         print(f"interrupted: {error!r}") if rows else sys.exit(f"interrupted before the first steps: {error!r}")

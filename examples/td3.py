@@ -6,7 +6,7 @@ Fujimoto et al., 2018 (https://arxiv.org/abs/1802.09477): two critics, a smoothe
 """
 
 import dataclasses
-import importlib
+import importlib.util
 import pathlib
 import sys
 import time
@@ -43,7 +43,7 @@ class Config:
     smoothing: float = 0.2  # standard deviation of the noise on the target's actions
     smoothing_clip: float = 0.5  # the largest noise on the target's actions
     evaluation_episodes: int = 10  # episodes without noise at the end
-    track: bool = False  # log to Weights & Biases, offline unless logged in
+    track: bool = False  # log to Weights & Biases, offline unless logged in; without wandb to TensorBoard
     video: bool = False  # write a video of the final policy
     output: str = "runs/td3"  # folder for metrics.csv, curve.png and parameters.npz
 
@@ -104,8 +104,7 @@ def make_agent(config: Config, observation_size: int, action_size: int):
             s_tm1, a_tm1, s_t, r_t, discount_t = jnp.split(row, parts, axis=-1)
             batch = Transition(s_tm1, a_tm1, s_t, r_t[:, 0], discount_t[:, 0])
             params, target_params, actor_opt, critic_opt = learned
-            noise_key = jax.random.fold_in(key, at)
-            gradients = jax.grad(critic_loss)(params["critics"], target_params, noise_key, batch)
+            gradients = jax.grad(critic_loss)(params["critics"], target_params, jax.random.fold_in(key, at), batch)
             critic_params, critic_opt = updated(gradients, critic_opt, params["critics"])
 
             def move(actor_params, target_params, actor_opt):
@@ -116,9 +115,8 @@ def make_agent(config: Config, observation_size: int, action_size: int):
 
             old = (params["actor"], target_params, actor_opt)
             actor_params, target_params, actor_opt = jax.lax.cond(at % config.delay == 0, move, lambda *old: old, *old)
-            return Learned(
-                {"actor": actor_params, "critics": critic_params}, target_params, actor_opt, critic_opt
-            ), None
+            params = {"actor": actor_params, "critics": critic_params}
+            return Learned(params, target_params, actor_opt, critic_opt), None
 
         return jax.lax.scan(update, learned, (n * len(rows) + jnp.arange(len(rows)), rows))[0]
 
@@ -145,13 +143,15 @@ def main(config: Config) -> None:
         envs = make(config.env, num_envs=config.environments, **settings)  # both begin anew in the step after the last
         env = gymnasium.make(config.env, render_mode="rgb_array" if config.video else None)  # for the evaluation
         env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0) if config.video else env
-        wandb = importlib.import_module("wandb") if config.track else None
+        wandb = importlib.import_module("wandb") if config.track and importlib.util.find_spec("wandb") else None
+        tensorboard = importlib.import_module("tensorboardX") if config.track and not wandb else None
     except (gymnasium.error.Error, ImportError, AssertionError) as error:
-        sys.exit(f"{error} (pip install 'hkx[examples]', and for --envpool, --track, --video: envpool wandb moviepy)")
+        sys.exit(f"{error} (pip install 'hkx[examples]'; flags need envpool, wandb or tensorboardX, moviepy)")
     if not all(hasattr(x, "low") and len(x.shape) == 1 for x in (env.observation_space, env.action_space)):
         sys.exit(f"--env: observations and actions must be vectors of numbers, and those of {config.env} are not")
-    if config.track:
+    if wandb:
         wandb.init(project="td3", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
+    board = tensorboard and tensorboard.SummaryWriter(config.output, max_queue=999)
     (size,), space, number = envs.single_observation_space.shape, envs.single_action_space, config.environments
     low, high, (actions,), finished = space.low, space.high, space.shape, deque(maxlen=10)
     init, act, act_greedily, learn = make_agent(config, size, actions)
@@ -178,8 +178,8 @@ def main(config: Config) -> None:
                 taken, mean = (n + 1) * number, np.mean(finished) if finished else np.nan
                 rows.append((taken, mean, time.process_time() - begin))
                 print(f"{taken:>9,} steps: return {mean:.1f}, {rows[-1][2] / taken * 1e6:.0f} CPU µs/step", flush=True)
-                if config.track:
-                    wandb.log({"return": mean}, step=taken)
+                if config.track and finished:
+                    wandb.log({"return": mean}, step=taken) if wandb else board.add_scalar("return", mean, taken)
     except (KeyboardInterrupt, OSError) as error:  # of a full disk
         room.unlink(missing_ok=True)
         print(f"interrupted: {error!r}") if rows else sys.exit(f"interrupted before the first steps: {error!r}")

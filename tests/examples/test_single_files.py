@@ -2,7 +2,7 @@
 
 import ast
 import errno
-import importlib
+import importlib.machinery
 import json
 import pathlib
 import re
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import types
 
 import jax
 import numpy as np
@@ -194,15 +195,48 @@ def test_an_environment_of_another_kind_is_refused_in_one_line(name, tmp_path):
 
 @pytest.mark.peer
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "flag", "package"), [("iql", "--video", "moviepy"), ("sac", "--track", "wandb")])
+@pytest.mark.parametrize(
+    ("name", "flag", "package"), [("iql", "--video", "moviepy"), ("sac", "--track", "tensorboardX")]
+)
 def test_a_package_that_a_flag_needs_is_asked_for_before_training(name, flag, package, tmp_path, monkeypatch):
     pytest.importorskip("gymnasium")
     program = importlib.import_module(name)
-    monkeypatch.setitem(sys.modules, package, None)  # an import fails
+    monkeypatch.setitem(sys.modules, "wandb", None)  # an import fails
+    monkeypatch.setitem(sys.modules, package, None)
     settings = {"data": "none.npz"} if name == "iql" else {"env": "Pendulum-v1"}
     with pytest.raises(SystemExit, match=f"{package}.*pip install|pip install {package}") as error:
         program.main(program.Config(**settings, **{flag[2:]: True}, output=str(tmp_path)))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+@pytest.mark.parametrize("tracker", ["wandb", "tensorboardX"])
+@pytest.mark.parametrize("name", ["sac", "td3", "ppo_mujoco"])
+def test_returns_are_tracked_in_wandb_and_without_it_in_tensorboard(name, tracker, tmp_path, monkeypatch):
+    pytest.importorskip("gymnasium")
+    logged = []
+    module = types.ModuleType(tracker)
+    module.__spec__ = importlib.machinery.ModuleSpec(tracker, None)
+    if tracker == "wandb":
+        module.login, module.init = lambda prompt: False, lambda **settings: logged.append(settings["mode"])
+        module.log = lambda values, step: logged.append((step, values["return"]))
+    else:
+        monkeypatch.setitem(sys.modules, "wandb", None)
+        module.SummaryWriter = lambda folder, max_queue: logged.append(folder) or module
+        module.add_scalar = lambda tag, value, step: logged.append((step, value))
+    monkeypatch.setitem(sys.modules, tracker, module)
+    small = {"rollout": 64} if name == "ppo_mujoco" else {"warmup": 100, "hidden": 8}
+    program = importlib.import_module(name)
+    program.main(
+        program.Config(env="Pendulum-v1", steps=448, evaluation_episodes=1, track=True, output=str(tmp_path), **small)
+    )
+    first, *rows = logged
+    assert first == {"wandb": "offline", "tensorboardX": str(tmp_path)}[tracker]
+    written = np.loadtxt(tmp_path / "metrics.csv", delimiter=",", skiprows=1)[:, :2]
+    written = written[np.isfinite(written[:, 1])]  # from the end of the first episode on
+    assert len(written)
+    np.testing.assert_allclose(rows, written, rtol=1e-8)
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
