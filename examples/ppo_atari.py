@@ -1,4 +1,4 @@
-"""PPO on Atari 2600 games, in one file; the games run in ale-py's own vector environment.
+"""PPO on Atari 2600 games, in one file; the games run in ale-py's own vector environment, or in EnvPool.
 
 Schulman et al., 2017 (https://arxiv.org/abs/1707.06347). An observation is the last four pictures, 84 × 84 bytes each;
 a reward is clipped to its sign, and in training an episode ends with each life.
@@ -32,6 +32,7 @@ class Config:
     seed: int = 1  # seed of the games and the agent
     steps: int = 10_000_000  # actions in all, each repeated for four frames of the game
     environments: int = 8  # parallel games
+    envpool: bool = False  # run them in EnvPool, which needs the package envpool
     rollout: int = 128  # steps of each game per update
     epochs: int = 4  # passes over the steps of each update
     minibatches: int = 4  # parts of each pass
@@ -112,20 +113,16 @@ def make_agent(config: Config, actions: int, updates: int):
 
 
 def make_envs(config: Config, number: int, episodic_life: bool):  # begin a new episode in the step after the last
-    return gymnasium.make_vec(
-        f"ale_py:{config.env}",
-        number,
-        "vector_entry_point",
-        noop_max=config.noops,
-        repeat_action_probability=config.sticky,
-        episodic_life=episodic_life,
-        reward_clipping=False,
-    )
+    settings = {"noop_max": config.noops, "repeat_action_probability": config.sticky, "episodic_life": episodic_life}
+    if config.envpool:
+        make = importlib.import_module("envpool").make_gymnasium
+        return make(config.env.removeprefix("ALE/"), num_envs=number, seed=config.seed, **settings)
+    return gymnasium.make_vec(f"ale_py:{config.env}", number, "vector_entry_point", reward_clipping=False, **settings)
 
 
 def evaluate(config: Config, act, params, key) -> np.ndarray:
     """The scores of one game in each of several environments at once."""
-    envs = make_envs(config, config.evaluation_episodes, episodic_life=False)
+    envs = make_envs(dataclasses.replace(config, envpool=False), config.evaluation_episodes, episodic_life=False)
     pictures, scores, over = envs.reset(seed=config.seed + 10_000)[0], 0.0, np.zeros(envs.num_envs, bool)
     shown, n = [], 0
     while not over.all():
@@ -142,12 +139,12 @@ def evaluate(config: Config, act, params, key) -> np.ndarray:
 
 def main(config: Config) -> None:
     wandb = importlib.import_module("wandb") if config.track and importlib.util.find_spec("wandb") else None
-    if config.track and not wandb and not importlib.util.find_spec("tensorboardX"):
-        sys.exit("--track needs a package that is missing: pip install wandb, or tensorboardX")
+    for package in ["tensorboardX"] * (config.track and not wandb) + ["envpool"] * config.envpool:
+        importlib.util.find_spec(package) or sys.exit(f"a flag needs a package that is missing: pip install {package}")
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     try:
         envs = make_envs(config, config.environments, config.episodic_life)
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
+    except (gymnasium.error.Error, ImportError, TypeError, AssertionError) as error:
         sys.exit(f"--env: {error} (it must be a game of Atari, which needs the extra: pip install 'hkx[atari]')")
     if wandb:
         wandb.init(project="ppo_atari", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")

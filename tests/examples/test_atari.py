@@ -83,14 +83,30 @@ def test_a_short_run_ends_with_its_return(tmp_path):
 
 
 @pytest.mark.slow
-def test_ppo_on_two_games_ends_with_its_return(tmp_path):
+@pytest.mark.parametrize("flags", [[], ["--envpool"]])
+def test_ppo_on_two_games_ends_with_its_return(flags, tmp_path):
     pytest.importorskip("ale_py")
+    if flags:
+        pytest.importorskip("envpool")
     from test_single_files import run
 
-    short = ["--steps", "64", "--environments", "2", "--rollout", "16", "--epochs", "1", "--evaluation-episodes", "2"]
+    short = [
+        *flags,
+        "--steps",
+        "64",
+        "--environments",
+        "2",
+        "--rollout",
+        "16",
+        "--epochs",
+        "1",
+        "--evaluation-episodes",
+        "2",
+    ]
     done = run(tmp_path, "ppo_atari", "--env", "ALE/Breakout-v5", *short)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].endswith(" over 2 episodes")
     assert len((tmp_path / "runs/ppo_atari/metrics.csv").read_text().splitlines()) == 3
-    done = run(tmp_path, "ppo_atari", "--env", "ALE/Tetriz-v5")
-    assert done.returncode == 1 and "Did you mean: `Tetris`" in done.stderr.splitlines()[-1]
+    done = run(tmp_path, "ppo_atari", "--env", "ALE/Tetriz-v5", *flags)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("--env: ")
+    assert ("Tetriz-v5 is not supported" if flags else "Did you mean: `Tetris`") in done.stderr.splitlines()[-1]
