@@ -95,7 +95,7 @@ def section(name: str, table: Table, kept: dict[str, Any]) -> str:
 
 
 def draw(path: pathlib.Path, table: Table, kept: dict[str, Any]) -> None:
-    """The curves of the largest budget of each program on each environment that has been run."""
+    """The curves of the largest budget with a curve, of each program on each environment that has been run."""
     from matplotlib.figure import Figure
 
     names = [name for name in table.environments if any(run["environment"] == name for run in kept["runs"])]
@@ -103,9 +103,9 @@ def draw(path: pathlib.Path, table: Table, kept: dict[str, Any]) -> None:
     for axes, environment in zip(np.atleast_1d(figure.subplots(1, max(1, len(names)))), names, strict=False):
         budgets = budgets_of(kept, environment)
         for i, program in enumerate(table.programs):
-            budget = max((b for b in budgets if select(kept, environment, b, program)), default=0)
-            curves = [run["curve"] for run in select(kept, environment, budget, program).values() if "curve" in run]
-            for j, curve in enumerate(curves):
+            runs = [select(kept, environment, budget, program).values() for budget in reversed(budgets)]
+            curves = [[run["curve"] for run in same if "curve" in run] for same in runs]
+            for j, curve in enumerate(next(filter(None, curves), [])):
                 axes.plot(*np.transpose(curve), color=f"C{i}", alpha=0.6, label=None if j else program)
         if environment in table.reference:
             mean, *spread = table.reference[environment]
