@@ -152,7 +152,7 @@ def main(config: Config) -> None:
     if wandb:
         wandb.init(project="dqn_atari", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
     elif config.track:
-        board = importlib.import_module("tensorboardX").SummaryWriter(config.output, max_queue=999)  # waits for no disk
+        board = importlib.import_module("tensorboardX").SummaryWriter(config.output, max_queue=999)  # for a full disk
     init, init_optimizer, act_greedily, learn = make_agent(config, actions := int(env.action_space.n))
     params = jax.jit(init)(jax.random.key(config.seed), env.observation_space.sample().transpose(1, 2, 0))
     opt_state, target_params, generator = init_optimizer(params), None, np.random.default_rng(config.seed)

@@ -168,7 +168,7 @@ def main(config: Config) -> None:
     if wandb:
         wandb.init(project="iql", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
     elif config.track:
-        board = importlib.import_module("tensorboardX").SummaryWriter(config.output, max_queue=999)  # waits for no disk
+        board = importlib.import_module("tensorboardX").SummaryWriter(config.output, max_queue=999)  # for a full disk
     init, act_greedily, learn = make_agent(config, data)
     key, init_key = jax.random.split(jax.random.key(config.seed))
     learned, begin, rows = init(init_key), time.process_time(), []

@@ -149,7 +149,7 @@ def main(config: Config) -> None:
     if wandb:
         wandb.init(project="ppo_atari", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
     elif config.track:
-        board = importlib.import_module("tensorboardX").SummaryWriter(config.output, max_queue=999)  # waits for no disk
+        board = importlib.import_module("tensorboardX").SummaryWriter(config.output, max_queue=999)  # for a full disk
     number, updates = config.environments, max(1, config.steps // (config.environments * config.rollout))
     init, act, learn = make_agent(config, envs.single_action_space.n, updates)
     act_key, learn_key, init_key = jax.random.split(jax.random.key(config.seed), 3)

@@ -153,7 +153,7 @@ def main(config: Config) -> None:
         sys.exit(f"--env: observations and actions must be vectors of numbers, and those of {config.env} are not")
     if wandb:
         wandb.init(project="ppo_mujoco", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
-    board = tensorboard and tensorboard.SummaryWriter(config.output, max_queue=999)  # never waits for a full disk
+    board = tensorboard and tensorboard.SummaryWriter(config.output, max_queue=999)  # for a full disk
     space, updates = envs.single_action_space, max(1, config.steps // config.rollout)
     init, act, act_greedily, learn = make_agent(config, *envs.single_observation_space.shape, *space.shape, updates)
     act_key, learn_key, init_key = jax.random.split(jax.random.key(config.seed), 3)

@@ -147,7 +147,7 @@ def main(config: Config) -> None:
         sys.exit(f"--env: observations and actions must be vectors of numbers, and those of {config.env} are not")
     if wandb:
         wandb.init(project="sac", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
-    board = tensorboard and tensorboard.SummaryWriter(config.output, max_queue=999)  # never waits for a full disk
+    board = tensorboard and tensorboard.SummaryWriter(config.output, max_queue=999)  # for a full disk
     (size,), space, number = envs.single_observation_space.shape, envs.single_action_space, config.environments
     low, high, (actions,), finished = space.low, space.high, space.shape, deque(maxlen=10)
     init, act, act_greedily, learn = make_agent(config, size, actions)

@@ -90,20 +90,8 @@ def test_ppo_on_two_games_ends_with_its_return(flags, tmp_path):
         pytest.importorskip("envpool")
     from test_single_files import run
 
-    short = [
-        *flags,
-        "--steps",
-        "64",
-        "--environments",
-        "2",
-        "--rollout",
-        "16",
-        "--epochs",
-        "1",
-        "--evaluation-episodes",
-        "2",
-    ]
-    done = run(tmp_path, "ppo_atari", "--env", "ALE/Breakout-v5", *short)
+    short = ["--steps", "64", "--environments", "2", "--rollout", "16", "--epochs", "1", "--evaluation-episodes", "2"]
+    done = run(tmp_path, "ppo_atari", "--env", "ALE/Breakout-v5", *flags, *short)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].endswith(" over 2 episodes")
     assert len((tmp_path / "runs/ppo_atari/metrics.csv").read_text().splitlines()) == 3
