@@ -16,17 +16,20 @@ import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import dm_env  # pip install 'hkx[examples]'
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-import tyro
-from bsuite.environments.catch import Catch
-from tqdm import tqdm
+try:
+    import dm_env
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tyro
+    from bsuite.environments.catch import Catch
+    from tqdm import tqdm
 
-import hkx
-import rlx
+    import hkx
+    import rlx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,9 +206,7 @@ def main(config: Config) -> dict[str, Any]:
     # Memory begins with a single step: from a blank screen, with reward 0, to the end of an episode.
     blank, zero = np.zeros(screen_shape, np.float32), np.float32(0)
     memory = Memory(config.memory, Transition(blank, np.int32(0), zero, zero, blank))
-    returns: list[float] = []
-    evaluations: dict[int, float] = {}
-
+    returns, evaluations = [], {}
     bar = tqdm(total=config.episodes, unit=" episodes", disable=not config.progress or config.episodes == 0)
     interrupted = threading.Event()  # by Ctrl-C, between two episodes
     usual = signal.signal(signal.SIGINT, lambda *_: interrupted.set())

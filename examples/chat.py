@@ -18,15 +18,18 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-import jinja2.sandbox  # pip install 'hkx[language]'
-import numpy as np
-import tokenizers
+try:
+    import jax
+    import jax.numpy as jnp
+    import jinja2.sandbox
+    import numpy as np
+    import tokenizers
 
-import hkx
-import rlx
-from hkx.interop import gguf, huggingface
+    import hkx
+    import rlx
+    from hkx.interop import gguf, huggingface
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[language]'")
 
 PLAIN = "{{ messages[-1]['content'] }}"  # of a model that has no chat template
 CHUNK = 64  # prompts are read in pieces of this many tokens, by one compiled program

@@ -34,14 +34,18 @@ prints
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import tyro  # pip install 'hkx[examples]'
+try:
+    import jax
+    import jax.numpy as jnp
+    import tyro
 
-import hkx
+    import hkx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)

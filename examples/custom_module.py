@@ -19,14 +19,18 @@ prints
 """
 
 import dataclasses
+import sys
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import tyro  # pip install 'hkx[examples]'
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import tyro
 
-import hkx
+    import hkx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)

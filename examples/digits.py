@@ -17,15 +17,18 @@ import pathlib
 import sys
 from collections import namedtuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax  # pip install 'hkx[examples]'
-import sklearn.datasets
-import tyro
-from matplotlib.figure import Figure
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import sklearn.datasets
+    import tyro
+    from matplotlib.figure import Figure
 
-import hkx
+    import hkx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 TRAINING, CLASSES = 1437, 10
 

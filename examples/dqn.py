@@ -8,26 +8,27 @@ and prioritised replay (https://arxiv.org/abs/1511.05952). `--env MODULE:NAME` i
 """
 
 import dataclasses
-import itertools
 import json
 import pathlib
 import pkgutil
 import sys
 import time
 from collections import namedtuple
-from typing import Any
 
-import gymnax  # pip install 'hkx[examples]'
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-import tyro
-from matplotlib.figure import Figure
+try:
+    import gymnax
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tyro
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
-from rlx.evaluation import bootstrap_interval, interquartile_mean
+    import hkx
+    import rlx
+    from rlx.evaluation import bootstrap_interval, interquartile_mean
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ Playing = namedtuple("Playing", "observation env_state episode_return")  # [envi
 Transition = namedtuple("Transition", "observation_tm1 a_tm1 r_t discount_t observation_t")
 
 
-def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
+def make_agent(config: Config, env):
     actions = env.action_space(env.default_params).n
     replay = rlx.replay.uniform(config.capacity)
     if config.prioritised:
@@ -122,8 +123,7 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
             if config.prioritised:
                 held = replay.update_priorities(held, sample.indices, jnp.abs(td_errors))
             directions, opt_state = optimizer.update(gradients, opt_state)
-            params = jax.tree.map(lambda p, d: p - settings["learning_rate"] * left * d, params, directions)
-            return (params, opt_state, held), value
+            return (optax.tree.add_scale(params, -settings["learning_rate"] * left, directions), opt_state, held), value
 
         (params, opt_state, held), losses = jax.lax.scan(learn, (params, opt_state, held), keys[2 : 2 + config.batches])
         target_params = rlx.periodic_update(params, target_params, updates, config.target_period)
@@ -140,8 +140,7 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
         def play(carry):
             n, playing, over, total = carry
             action = jnp.argmax(network.apply(params, playing.observation), axis=-1)
-            step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, n)
-            playing, seen, last_t, _ = step(playing, action, step_keys)
+            playing, seen, last_t, _ = step(playing, action, jax.vmap(jax.random.fold_in, (0, None))(keys, n))
             return n + 1, playing, over | last_t, total + jnp.where(over, 0, seen.r_t)
 
         start = 0, Playing(*jax.vmap(env.reset)(keys), jnp.zeros(128)), jnp.zeros(128, bool), jnp.zeros(128)
@@ -153,16 +152,17 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
 def main(config: Config) -> None:
     if config.capacity < config.environments:
         sys.exit(f"--capacity must be at least --environments, {config.environments}, and is {config.capacity}")
-    if ":" not in config.env and config.env not in gymnax.registered_envs:
-        sys.exit(f"--env: gymnax has no {config.env!r}, but {', '.join(gymnax.registered_envs)}; or give MODULE:NAME")
-    env = pkgutil.resolve_name(config.env)() if ":" in config.env else gymnax.make(config.env)[0]
+    try:
+        env = pkgutil.resolve_name(config.env)() if ":" in config.env else gymnax.make(config.env)[0]
+    except (ImportError, AttributeError, ValueError) as error:
+        sys.exit(f"--env: {error} (MODULE:NAME, or one of {', '.join(gymnax.registered_envs)})")
     if not hasattr(env.action_space(env.default_params), "n"):
         sys.exit(f"--env: the actions of {config.env} are continuous; ppo.py learns those, too")
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     init, train, evaluate = make_agent(config, env)
     swept = {name: values for name, values in vars(config).items() if isinstance(values, tuple)}
-    grid = np.array(list(itertools.product(*swept.values(), range(config.seed, config.seed + config.seeds))))
-    settings, seeds = {name: jnp.float32(grid[:, i]) for i, name in enumerate(swept)}, jnp.uint32(grid[:, -1])
+    grid = np.array(np.meshgrid(*swept.values(), range(config.seed, config.seed + config.seeds), indexing="ij"))
+    settings, seeds = {name: jnp.float32(grid[i].ravel()) for i, name in enumerate(swept)}, jnp.uint32(grid[-1].ravel())
     chunks = min(20, updates := -(-config.steps // config.environments))  # a line each
     left = np.asarray(jnp.linspace(1, 0, -(-updates // chunks) * chunks, endpoint=False)).reshape(chunks, -1)
     quick = {"xla_backend_optimization_level": 1} if config.steps * len(seeds) < 2_000_000 else None  # to compile
@@ -190,7 +190,7 @@ def main(config: Config) -> None:
     axes.plot(x := columns["environment_steps"], columns["return"], "C0:", x, np.mean(columns["return"], axis=1), "C0")
     axes.set(title=f"DQN on {config.env}, {len(final)} agents", xlabel="environment steps", ylabel="return")
     figure.savefig(output / "curve.png", dpi=120)
-    for row, x in zip(grid[:: config.seeds], final.reshape(-1, config.seeds), strict=True):
+    for row, x in zip(grid[..., 0].reshape(len(grid), -1).T, final.reshape(-1, config.seeds), strict=True):
         of = " ".join(f"{name}={value:g}" for name, value in zip(swept, row, strict=False) if len(swept[name]) > 1)
         iqm, (low, up) = interquartile_mean(x), bootstrap_interval(interquartile_mean, x)
         print(f"final return: {x.mean():.2f} ± {x.std():.2f}, IQM {iqm:.2f} [{low:.2f}, {up:.2f}], {len(x)} seeds {of}")

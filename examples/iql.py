@@ -14,16 +14,19 @@ import sys
 import time
 from collections import namedtuple
 
-import gymnasium  # pip install 'hkx[examples]'
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-import tyro
-from matplotlib.figure import Figure
+try:
+    import gymnasium
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tyro
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
+    import hkx
+    import rlx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,10 +111,7 @@ def make_agent(config: Config, data: Transition):
         return Learned({"actor": policy, **params}, jax.tree.map(jnp.copy, params["critics"]), *opt_states)
 
     def value_losses(params, target_params, batch):
-        v_tm1, v_t = (
-            value.apply(params["value"], batch.observation_tm1),
-            value.apply(params["value"], batch.observation_t),
-        )
+        v_tm1, v_t = (value.apply(params["value"], x) for x in (batch.observation_tm1, batch.observation_t))
         target_q = jnp.min(critics.apply(target_params, batch.observation_tm1, batch.a_tm1), axis=-1)
         value_loss = rlx.batched(rlx.expectile_value_loss)(v_tm1, target_q, config.expectile)
         q_tm1 = critics.apply(params["critics"], batch.observation_tm1, batch.a_tm1)  # [B, 2]

@@ -13,18 +13,21 @@ import sys
 import time
 from collections import namedtuple
 
-import gymnax  # pip install 'hkx[examples]'
-import jax
-import jax.numpy as jnp
-import mctx
-import numpy as np
-import optax
-import tyro
-from matplotlib.figure import Figure
+try:
+    import gymnax
+    import jax
+    import jax.numpy as jnp
+    import mctx
+    import numpy as np
+    import optax
+    import tyro
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
-from rlx.evaluation import bootstrap_interval, interquartile_mean
+    import hkx
+    import rlx
+    from rlx.evaluation import bootstrap_interval, interquartile_mean
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +56,7 @@ Step = namedtuple("Step", "observation_tm1 a_tm1 plan_tm1 r_t discount_t last_t 
 
 
 def make_agent(config: Config, env):
-    actions = env.action_space(env.default_params).n
+    actions = getattr(env.action_space(env.default_params), "n", 0) or sys.exit("--env: its actions are continuous")
     bins = rlx.muzero_pair(-5, 5, config.bins, rlx.SIGNED_HYPERBOLIC_PAIR)
     replay = rlx.replay.sequences(max(config.capacity // config.environments, 2 * config.rollout), config.rollout)
 
@@ -77,9 +80,7 @@ def make_agent(config: Config, env):
     represent, foresee = (network := hkx.without_apply_rng(hkx.multi_transform(model))).apply
     optimizer = optax.flatten(optax.chain(optax.clip_by_global_norm(5.0), optax.scale_by_adam()))
     cross_entropy, binary_cross_entropy = rlx.categorical_cross_entropy, optax.sigmoid_binary_cross_entropy
-
-    def mean(logits):  # the number that logits [..., bins] represent
-        return bins.apply_inv(jax.nn.softmax(logits))
+    mean = jax.jit(lambda logits: bins.apply_inv(jax.nn.softmax(logits)))  # the number that logits [..., bins] mean
 
     def step(settings, params, playing, keys, gumbel_scale=1.0):
         def imagine(params, key, action, before):
@@ -127,8 +128,7 @@ def make_agent(config: Config, env):
             batch = jax.tree.map(lambda x: x.swapaxes(0, 1), replay.sample(held, key, config.batch_size).items)
             value, gradients = jax.value_and_grad(loss)(params, batch)
             directions, opt_state = optimizer.update(gradients, opt_state)
-            params = jax.tree.map(lambda p, d: p - settings["learning_rate"] * left * d, params, directions)
-            return (params, opt_state), value
+            return (optax.tree.add_scale(params, -settings["learning_rate"] * left, directions), opt_state), value
 
         keys_of_steps = keys[1 + config.batches :].reshape(config.rollout, -1)
         playing, (steps, returned) = jax.lax.scan(lambda *x: step(settings, params, *x), playing, keys_of_steps)
@@ -155,12 +155,12 @@ def make_agent(config: Config, env):
 
 
 def main(config: Config) -> None:
-    if ":" not in config.env and config.env not in gymnax.registered_envs:
-        sys.exit(f"--env: gymnax has no {config.env!r}, but {', '.join(gymnax.registered_envs)}; or give MODULE:NAME")
-    env = pkgutil.resolve_name(config.env)() if ":" in config.env else gymnax.make(config.env)[0]
-    hasattr(env.action_space(env.default_params), "n") or sys.exit(f"--env: {config.env} has continuous actions")
-    (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
+    try:
+        env = pkgutil.resolve_name(config.env)() if ":" in config.env else gymnax.make(config.env)[0]
+    except (ImportError, AttributeError, ValueError) as error:
+        sys.exit(f"--env: {error} (MODULE:NAME, or one of {', '.join(gymnax.registered_envs)})")
     init, train, evaluate = make_agent(config, env)
+    (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     swept = {name: values for name, values in vars(config).items() if isinstance(values, tuple)}
     grid = np.array(np.meshgrid(*swept.values(), range(config.seed, config.seed + config.seeds), indexing="ij"))
     settings, seeds = {name: jnp.float32(grid[i].ravel()) for i, name in enumerate(swept)}, jnp.uint32(grid[-1].ravel())

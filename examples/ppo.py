@@ -6,7 +6,6 @@ Schulman et al., 2017 (https://arxiv.org/abs/1707.06347). `--env MODULE:NAME` is
 """
 
 import dataclasses
-import itertools
 import json
 import pathlib
 import pkgutil
@@ -15,17 +14,20 @@ import time
 from collections import namedtuple
 from typing import Any, Literal
 
-import gymnax  # pip install 'hkx[examples]'
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-import tyro
-from matplotlib.figure import Figure
+try:
+    import gymnax
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tyro
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
-from rlx.evaluation import bootstrap_interval, interquartile_mean
+    import hkx
+    import rlx
+    from rlx.evaluation import bootstrap_interval, interquartile_mean
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +96,7 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
         return (params := network.init(keys[1], *playing[:3])), optimizer.init(params), playing, keys[0]
 
     def update(settings, agent, left):  # `left` is the share of the training that is left
-        params, opt_state, before, key = agent
+        params, _, before, key = agent
         keys = jax.random.split(key, config.rollout * (1 + config.environments) + 2)  # one split compiles fastest
 
         def act(playing, keys):
@@ -118,8 +120,7 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
             batch = jax.tree.map(lambda x: x[part], before.memory), *jax.tree.map(lambda x: x[:, part], data)
             value, gradients = jax.value_and_grad(loss)(params, *batch)
             directions, opt_state = optimizer.update(gradients, opt_state)
-            params = jax.tree.map(lambda p, d: p - settings["learning_rate"] * left * d, params, directions)
-            return (params, opt_state), value
+            return (optax.tree.add_scale(params, -settings["learning_rate"] * left, directions), opt_state), value
 
         playing, (steps, returned) = jax.lax.scan(act, before, keys[2:].reshape(config.rollout, -1))
         values = jnp.concatenate([steps.v_tm1, steps.v_t[-1:]])
@@ -127,9 +128,8 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
         adv_t = gae(steps.r_t, steps.discount_t, settings["lambda_"], values, **cut)
         data = jax.tree.map(lambda x: x if core else x.reshape(1, -1, *x.shape[2:]), (steps, adv_t))
         order = jnp.argsort(jax.random.bits(keys[1], [config.epochs, data[1].shape[1]]))  # of steps, or whole sequences
-        parts = order.reshape(config.epochs * config.minibatches, -1)
-        (params, opt_state), losses = jax.lax.scan(learn, (params, opt_state), parts)
-        return (params, opt_state, playing, keys[0]), (returned, steps.last_t, losses)
+        learned, losses = jax.lax.scan(learn, agent[:2], order.reshape(config.epochs * config.minibatches, -1))
+        return (*learned, playing, keys[0]), (returned, steps.last_t, losses)
 
     def train(settings, agent, left):
         agent, (returned, last_t, losses) = jax.lax.scan(lambda *x: update(settings, *x), agent, left)
@@ -142,9 +142,8 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
             n, playing, over, total = carry
             head, _, memory = network.apply(params, *playing[:3])
             action = jnp.argmax(head, axis=-1) if discrete else head[0]
-            step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, n)
-            playing, (r_t, _, last_t, *_) = step(playing, action, memory, step_keys)
-            return n + 1, playing, over | last_t, total + jnp.where(over, 0, r_t)
+            new, (r_t, _, last_t, *_) = step(playing, action, memory, jax.vmap(jax.random.fold_in, (0, None))(keys, n))
+            return n + 1, new, over | last_t, total + jnp.where(over, 0, r_t)
 
         start = 0, reset(keys), jnp.zeros(len(keys), bool), jnp.zeros(len(keys))
         return jnp.mean(jax.lax.while_loop(lambda carry: (carry[0] < 10_000) & ~jnp.all(carry[2]), play, start)[3])
@@ -155,14 +154,15 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
 def main(config: Config) -> None:
     if (number := config.environments * (config.rollout if config.memory == "none" else 1)) % config.minibatches:
         sys.exit(f"--minibatches must divide {number} steps, or sequences for --memory, and is {config.minibatches}")
-    if ":" not in config.env and config.env not in gymnax.registered_envs:
-        sys.exit(f"--env: gymnax has no {config.env!r}, but {', '.join(gymnax.registered_envs)}; or give MODULE:NAME")
-    env = pkgutil.resolve_name(config.env)() if ":" in config.env else gymnax.make(config.env)[0]
+    try:
+        env = pkgutil.resolve_name(config.env)() if ":" in config.env else gymnax.make(config.env)[0]
+    except (ImportError, AttributeError, ValueError) as error:
+        sys.exit(f"--env: {error} (MODULE:NAME, or one of {', '.join(gymnax.registered_envs)})")
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     init, train, evaluate = make_agent(config, env)
     swept = {name: values for name, values in vars(config).items() if isinstance(values, tuple)}
-    grid = np.array(list(itertools.product(*swept.values(), range(config.seed, config.seed + config.seeds))))
-    settings, seeds = {name: jnp.float32(grid[:, i]) for i, name in enumerate(swept)}, jnp.uint32(grid[:, -1])
+    grid = np.array(np.meshgrid(*swept.values(), range(config.seed, config.seed + config.seeds), indexing="ij"))
+    settings, seeds = {name: jnp.float32(grid[i].ravel()) for i, name in enumerate(swept)}, jnp.uint32(grid[-1].ravel())
     size = -(-(updates := -(-config.steps // (config.environments * config.rollout))) // 30)  # updates for each line
     left = np.asarray(jnp.linspace(1, 0, -(-updates // size) * size, endpoint=False)).reshape(-1, size)
     quick = {"xla_backend_optimization_level": 1} if config.steps * len(seeds) < 2_000_000 else None  # to compile
@@ -190,7 +190,7 @@ def main(config: Config) -> None:
     axes.plot(x := columns["environment_steps"], columns["return"], "C0:", x, np.mean(columns["return"], axis=1), "C0")
     axes.set(title=f"PPO on {config.env}, {len(final)} agents", xlabel="environment steps", ylabel="return")
     figure.savefig(output / "curve.png", dpi=120)
-    for row, x in zip(grid[:: config.seeds], final.reshape(-1, config.seeds), strict=True):
+    for row, x in zip(grid[..., 0].reshape(len(grid), -1).T, final.reshape(-1, config.seeds), strict=True):
         of = " ".join(f"{name}={value:g}" for name, value in zip(swept, row, strict=False) if len(swept[name]) > 1)
         iqm, (low, up) = interquartile_mean(x), bootstrap_interval(interquartile_mean, x)
         print(f"final return: {x.mean():.2f} ± {x.std():.2f}, IQM {iqm:.2f} [{low:.2f}, {up:.2f}], {len(x)} seeds {of}")

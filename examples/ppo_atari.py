@@ -14,16 +14,19 @@ import sys
 import time
 from collections import deque, namedtuple
 
-import gymnasium  # pip install 'hkx[atari]'
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-import tyro
-from matplotlib.figure import Figure
+try:
+    import gymnasium
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tyro
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
+    import hkx
+    import rlx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[atari]'")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,16 +14,19 @@ import sys
 import time
 from collections import deque, namedtuple
 
-import gymnasium  # pip install 'hkx[examples]'
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-import tyro
-from matplotlib.figure import Figure
+try:
+    import gymnasium
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tyro
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
+    import hkx
+    import rlx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,10 +87,6 @@ def make_agent(config: Config, observation_size: int, action_size: int, updates:
         action = policy.sample(jax.random.fold_in(key, n))
         return statistics, (observation, action, policy.logprob(action), value)
 
-    @jax.jit
-    def act_greedily(learned, observation):
-        return network.apply(learned.params, normalize(learned.observations, observation))[0].mu
-
     def loss(params, steps, adv_t, target_tm1):
         policy, v_tm1 = network.apply(params, steps.observation_tm1)
         ratios = jnp.exp(policy.logprob(steps.a_tm1) - steps.log_prob_tm1)
@@ -120,7 +119,8 @@ def make_agent(config: Config, observation_size: int, action_size: int, updates:
         (params, opt_state), _ = jax.lax.scan(update, learned[:2], rows.reshape(config.epochs * config.minibatches, -1))
         return learned._replace(params=params, opt_state=opt_state, reward_scale=reward_scale)
 
-    return init, act, act_greedily, learn
+    greedy = jax.jit(lambda learned, x: network.apply(learned.params, normalize(learned.observations, x))[0].mu)
+    return init, act, greedy, learn
 
 
 def evaluate(config: Config, env: gymnasium.Env, act_greedily, learned: Learned) -> np.ndarray:

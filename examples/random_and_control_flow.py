@@ -34,14 +34,18 @@ prints
 """
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import tyro  # pip install 'hkx[examples]'
+try:
+    import jax
+    import jax.numpy as jnp
+    import tyro
 
-import hkx
+    import hkx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,20 +179,16 @@ def try_derivatives(key: jax.Array, x: jax.Array) -> dict[tuple[str, str], dict[
 def main(config: Config) -> dict[str, Any]:
     key = jax.random.key(config.seed)
     x = jnp.array([0.5, -1.0, 2.0])
-
     print("keys")
     keys = compare_keys(key)
     for row, text in keys.items():
         print(f"  {row:35}{text}")
-
     print(f"\n  {'':22}{'if':28}hkx.cond")
     branches = compare_if(key, x)
     for row, (python, compiled) in branches.items():
         print(f"  {row:22}{python:28}{compiled}")
-
     error = attempt(jax.jit(network(PAIRS["cond", "if and else"][1]).init), key, x)
     print(f"  under jit, if says: {str(error).splitlines()[0]}")
-
     print(f"\n  {'hkx':20}{'for':20}{'value':8}{'forward':10}reverse")
     table = try_derivatives(key, x)
     for (name, statements), row in table.items():

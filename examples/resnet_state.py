@@ -28,14 +28,18 @@ prints
 """
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
-import tyro  # pip install 'hkx[examples]'
+try:
+    import jax
+    import jax.numpy as jnp
+    import tyro
 
-import hkx
+    import hkx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)

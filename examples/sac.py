@@ -12,16 +12,19 @@ import sys
 import time
 from collections import deque, namedtuple
 
-import gymnasium  # pip install 'hkx[examples]'
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-import tyro
-from matplotlib.figure import Figure
+try:
+    import gymnasium
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tyro
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
+    import hkx
+    import rlx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,10 +88,6 @@ def make_agent(config: Config, size: int, actions: int):
     def act(params, key, n, observation):  # of step n, [E, D]
         return sample(params, jax.random.fold_in(key, n), observation)[0]
 
-    @jax.jit
-    def act_greedily(params, observation):
-        return jnp.tanh(actor.apply(params, observation)[0])
-
     def loss(params, target_params, key, batch):
         temperature = jnp.exp(params["temperature"]["temperature"]["log"])
         tm1_key, t_key = jax.random.split(key)
@@ -116,6 +115,7 @@ def make_agent(config: Config, size: int, actions: int):
         keys = jax.random.split(jax.random.fold_in(key, n), config.environments)
         return jax.lax.scan(update, learned, (keys, rows))[0]
 
+    act_greedily = jax.jit(lambda params, observation: jnp.tanh(actor.apply(params, observation)[0]))
     return init, act, act_greedily, jax.jit(learn, donate_argnums=0)
 
 
@@ -156,7 +156,6 @@ def main(config: Config) -> None:
     replay, added, rows = np.zeros([config.capacity, 2 * size + actions + 2], np.float32), 0, []
     observation, last, returns = envs.reset(seed=config.seed)[0], np.zeros(number, bool), np.zeros(number)
     try:
-        # room for what is saved, should the disk be full by then
         (room := output / "room").write_bytes(bytes(2**24 + bool(config.save_data) * replay[: config.steps].nbytes))
         for n in range(config.steps // number):
             action = generator.uniform(-1, 1, (number, actions)).astype(np.float32)
@@ -177,7 +176,7 @@ def main(config: Config) -> None:
                 print(f"{taken:>9,} steps: return {mean:.1f}, {rows[-1][2] / taken * 1e6:.0f} CPU µs/step", flush=True)
                 if config.track and finished:
                     wandb.log({"return": mean}, step=taken) if wandb else board.add_scalar("return", mean, taken)
-    except (KeyboardInterrupt, OSError) as error:  # of a full disk
+    except (KeyboardInterrupt, OSError) as error:  # of a full disk; what is saved fits into its room
         room.unlink(missing_ok=True)
         print(f"interrupted: {error!r}") if rows else sys.exit(f"interrupted before the first steps: {error!r}")
     room.unlink(missing_ok=True)

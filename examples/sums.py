@@ -7,9 +7,7 @@ First it imitates a few sums, so few that it answers one question in ten correct
 "DeepSeekMath", 2024, https://arxiv.org/abs/2402.03300), it answers each question several times, and the reward of an
 answer is 1 if all of its digits are right. With DPO (Rafailov et al., 2023, https://arxiv.org/abs/2305.18290) it learns
 from pairs, the right answer and a wrong one of its own. A tenth of all questions is for the test, and never learnt.
-Answers are written from the lowest digit up: "37+58=590". Sampling, reward and learning are one compiled program.
-
-Install `pip install '.[examples]'`. The same command, run again, continues from the last checkpoint in --output.
+Answers are written from the lowest digit up: "37+58=590". The same command continues from the last checkpoint.
 """
 
 import dataclasses
@@ -19,15 +17,18 @@ import sys
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax  # pip install 'hkx[examples]'
-import tyro
-from matplotlib.figure import Figure
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tyro
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
+    import hkx
+    import rlx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 TOKENS = "0123456789+="
 ANSWER = len("590")
@@ -163,8 +164,7 @@ def save(folder: pathlib.Path, c: Config, state: State, rows: list[list[float]])
     np.savez(folder / "unfinished.npz", settings=json.dumps(dataclasses.asdict(c)), table=table, **leaves)
     (folder / "unfinished.npz").replace(folder / "checkpoint.npz")
     np.savetxt(folder / "metrics.csv", table, "%.9g", ",", header=",".join(COLUMNS), comments="")
-    figure = Figure(figsize=(7.5, 4), layout="constrained")
-    axes = figure.subplots()
+    axes = (figure := Figure(figsize=(7.5, 4), layout="constrained")).subplots()
     axes.plot(table[:, 0], table[:, 1], label="of its answers as it learns")
     axes.plot(table[:, 0], table[:, 2], "o-", label="in the test", markersize=3)
     axes.axvline(c.pretraining, color="gray", linestyle=":", label="end of the imitation")

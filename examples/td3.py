@@ -12,16 +12,19 @@ import sys
 import time
 from collections import deque, namedtuple
 
-import gymnasium  # pip install 'hkx[examples]'
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-import tyro
-from matplotlib.figure import Figure
+try:
+    import gymnasium
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import tyro
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
+    import hkx
+    import rlx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,11 +55,11 @@ Learned = namedtuple("Learned", "params target_params actor_opt critic_opt")
 Transition = namedtuple("Transition", "observation_tm1 a_tm1 observation_t r_t discount_t")  # [B, ...]
 
 
-def make_agent(config: Config, observation_size: int, action_size: int):
+def make_agent(config: Config, size: int, actions: int):
     @hkx.without_apply_rng
     @hkx.transform
     def actor(observation):  # [..., D] to an action [..., A] within [-1, 1]
-        return jnp.tanh(hkx.nets.MLP([config.hidden, config.hidden, action_size], name="actor")(observation))
+        return jnp.tanh(hkx.nets.MLP([config.hidden, config.hidden, actions], name="actor")(observation))
 
     @hkx.without_apply_rng
     @hkx.transform
@@ -70,10 +73,9 @@ def make_agent(config: Config, observation_size: int, action_size: int):
     @jax.jit
     def init(key):
         actor_key, critic_key = jax.random.split(key)
-        observation, action = jnp.zeros(observation_size), jnp.zeros(action_size)
+        observation, action = jnp.zeros(size), jnp.zeros(actions)
         params = {"actor": actor.init(actor_key, observation), "critics": critics.init(critic_key, observation, action)}
-        target_params = jax.tree.map(jnp.copy, params)
-        return Learned(params, target_params, optimizer.init(params["actor"]), optimizer.init(params["critics"]))
+        return Learned(params, jax.tree.map(jnp.copy, params), *map(optimizer.init, params.values()))
 
     @jax.jit
     def act(params, key, n, observation):  # of step n, [E, D]
@@ -100,23 +102,20 @@ def make_agent(config: Config, observation_size: int, action_size: int):
     def learn(learned, key, n, rows):  # [U, B, ...], one batch for each update
         def update(learned, inputs):
             at, row = inputs
-            parts = np.cumsum([observation_size, action_size, observation_size, 1])
-            s_tm1, a_tm1, s_t, r_t, discount_t = jnp.split(row, parts, axis=-1)
+            s_tm1, a_tm1, s_t, r_t, discount_t = jnp.split(row, np.cumsum([size, actions, size, 1]), axis=-1)
             batch = Transition(s_tm1, a_tm1, s_t, r_t[:, 0], discount_t[:, 0])
             params, target_params, actor_opt, critic_opt = learned
             gradients = jax.grad(critic_loss)(params["critics"], target_params, jax.random.fold_in(key, at), batch)
             critic_params, critic_opt = updated(gradients, critic_opt, params["critics"])
 
-            def move(actor_params, target_params, actor_opt):
-                gradients = jax.grad(actor_loss)(actor_params, critic_params, batch)
-                actor_params, actor_opt = updated(gradients, actor_opt, actor_params)
-                params = {"actor": actor_params, "critics": critic_params}
-                return actor_params, optax.incremental_update(params, target_params, config.tau), actor_opt
+            def move(learned):
+                gradients = jax.grad(actor_loss)(params["actor"], critic_params, batch)
+                actor_params, actor_opt = updated(gradients, learned.actor_opt, params["actor"])
+                new = {"actor": actor_params, "critics": critic_params}
+                return Learned(new, optax.incremental_update(new, target_params, config.tau), actor_opt, critic_opt)
 
-            old = (params["actor"], target_params, actor_opt)
-            actor_params, target_params, actor_opt = jax.lax.cond(at % config.delay == 0, move, lambda *old: old, *old)
-            params = {"actor": actor_params, "critics": critic_params}
-            return Learned(params, target_params, actor_opt, critic_opt), None
+            learned = Learned({**params, "critics": critic_params}, target_params, actor_opt, critic_opt)
+            return jax.lax.cond(at % config.delay == 0, move, lambda learned: learned, learned), None
 
         return jax.lax.scan(update, learned, (n * len(rows) + jnp.arange(len(rows)), rows))[0]
 

@@ -3,10 +3,9 @@
 It reads the New Testament (1 MB) and predicts each next character. Parameters and optimiser state are divided over a
 mesh of devices, data x model: FSDP and tensor parallelism, by the rules of `hkx.nets.decoder_sharding_rules`.
 
-    pip install hkx rlx optax tyro matplotlib orbax-checkpoint
-    python transformer_lm.py                           # two minutes on two cores
-    python transformer_lm.py --devices 8 --mesh 2x4    # the same on 8 devices, of a CPU too
-    python transformer_lm.py --size pod --check        # 70 billion parameters on 32x8 devices: bytes and collectives
+    pip install hkx optax tyro matplotlib orbax-checkpoint && python transformer_lm.py  # two minutes on two cores
+    python transformer_lm.py --devices 8 --mesh 2x4  # the same on 8 devices, of a CPU too
+    python transformer_lm.py --size pod --check  # 70 billion parameters on 32x8 devices: bytes and collectives
 
 Several processes train together with `--coordinator`: see docs/parallel.md. After Ctrl-C, or anything worse, the same
 command continues from the last checkpoint. It ends with "test loss: 1.465 nats per character after 400 steps".
@@ -24,18 +23,20 @@ from collections import Counter, namedtuple
 from functools import cache
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax  # pip install 'hkx[examples]'
-import orbax.checkpoint as ocp
-import tyro
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
-from matplotlib.figure import Figure
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import orbax.checkpoint as ocp
+    import tyro
+    from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+    from matplotlib.figure import Figure
 
-import hkx
-import rlx
+    import hkx
+    import rlx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 Size = namedtuple("Size", "model length batch_size steps learning_rate")  # of an example, of a batch on all devices
 SIZES = {  # of the model: vocabulary (a character is a byte), width, layers, heads, heads of keys and values
@@ -75,7 +76,7 @@ def make_program(config: Config, mesh: Mesh | AbstractMesh) -> Any:
     size, steps = SIZES[config.size], config.steps or SIZES[config.size].steps
     schedule = optax.warmup_cosine_decay_schedule(0.0, size.learning_rate, max(1, steps // 10), max(2, steps))
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.95, weight_decay=0.1))
-    within, between = (NamedSharding(mesh, P("data", axis, None)) for axis in (None, "model"))
+    within, between = (NamedSharding(mesh, PartitionSpec("data", axis, None)) for axis in (None, "model"))
 
     def divide(method, args, kwargs, context):  # an interceptor of methods
         y, module = method(*args, **kwargs), context.module
@@ -95,9 +96,8 @@ def make_program(config: Config, mesh: Mesh | AbstractMesh) -> Any:
         return (character := policy.sample(key)), policy.logprob(character)
 
     def go_on(prompt):
-        decoder = hkx.nets.Decoder(size.model, stacked=False, dtype=config.precision)
-        count, start = max(1, config.sample), jnp.zeros(1, int)
-        return hkx.nets.generate(decoder, prompt[None], start, count, sample=sample).tokens[0]
+        lm = hkx.nets.Decoder(size.model, stacked=False, dtype=config.precision)
+        return hkx.nets.generate(lm, prompt[None], jnp.zeros(1, int), max(1, config.sample), sample=sample).tokens[0]
 
     model, writer = hkx.without_apply_rng(hkx.transform(loss)), hkx.transform(go_on)
 
@@ -121,11 +121,11 @@ def make_program(config: Config, mesh: Mesh | AbstractMesh) -> Any:
     shapes = jax.eval_shape(create)
     params = hkx.sharding.shardings(shapes.params, mesh, hkx.nets.decoder_sharding_rules(size.model))
     opt_state = hkx.sharding.optimizer_shardings(shapes.opt_state, shapes.params, params)
-    shardings = Learner(params, opt_state, *[everywhere := NamedSharding(mesh, P())] * 3)
+    shardings = Learner(params, opt_state, *[everywhere := NamedSharding(mesh, PartitionSpec())] * 3)
     step, evaluate = (jax.jit(f, donate_argnums=0, out_shardings=shardings) for f in (step, evaluate))
     create, write = hkx.sharding.sharded_init(create, shardings), jax.jit(write, out_shardings=everywhere)
     learner = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
-    shape, rows = (size.batch_size, size.length + 1), NamedSharding(mesh, P("data"))
+    shape, rows = (size.batch_size, size.length + 1), NamedSharding(mesh, PartitionSpec("data"))
     return (create, step, evaluate, write), (learner, jax.ShapeDtypeStruct(shape, jnp.int32, sharding=rows))
 
 
@@ -143,7 +143,7 @@ def read(config: Config, mesh: Mesh) -> tuple[Any, jax.Array]:  # a function of 
 
     def examples(text, starts):  # int32[..., B, length + 1], B divided over the devices
         values = text[starts[..., None] + np.arange(size.length + 1)].astype(np.int32)
-        sharding = NamedSharding(mesh, P(*[None] * (starts.ndim - 1), "data"))
+        sharding = NamedSharding(mesh, PartitionSpec(*[None] * (starts.ndim - 1), "data"))
         return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
 
     def batch(step):

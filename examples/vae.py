@@ -19,16 +19,19 @@ import pathlib
 import sys
 from collections import namedtuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax  # pip install 'hkx[examples]'
-import sklearn.datasets
-import tyro
-from matplotlib.figure import Figure
-from matplotlib.image import imsave
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import sklearn.datasets
+    import tyro
+    from matplotlib.figure import Figure
+    from matplotlib.image import imsave
 
-import hkx
+    import hkx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 TRAINING = 1437
 

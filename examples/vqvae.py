@@ -7,10 +7,8 @@ digit, and new images are decoded from spellings that it makes up, letter by let
 
     pip install hkx optax tyro matplotlib scikit-learn && python vqvae.py --seed 3
 
-saves samples.png, on its left test images above their reconstructions, on its right new ones. The last line printed
-is, after about a minute on two cores,
-
-    share of new digits that are recognised: 0.96
+saves samples.png, on its left test images above their reconstructions, on its right new ones. It ends, after about a
+minute on two cores, with "share of new digits that are recognised: 0.96".
 """
 
 import csv
@@ -19,17 +17,20 @@ import pathlib
 import sys
 from collections import namedtuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax  # pip install 'hkx[examples]'
-import sklearn.datasets
-import sklearn.svm
-import tyro
-from matplotlib.figure import Figure
-from matplotlib.image import imsave
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    import sklearn.datasets
+    import sklearn.svm
+    import tyro
+    from matplotlib.figure import Figure
+    from matplotlib.image import imsave
 
-import hkx
+    import hkx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 TRAINING, CLASSES, SIDE = 1437, 10, 4
 

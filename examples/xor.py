@@ -27,15 +27,19 @@ jit. Here grad alone also runs the Python of the network anew in every call, and
 
 import dataclasses
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import tyro  # pip install 'hkx[examples]'
+try:
+    import jax
+    import jax.numpy as jnp
+    import tyro
 
-import hkx
+    import hkx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)

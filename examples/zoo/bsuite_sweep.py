@@ -26,12 +26,15 @@ import sys
 import time
 from typing import Any
 
-import numpy as np
-import tyro
-from agents import FILES
-from program import BadFlag, output_folder, whole_file
-from settings import Count, Settings
-from tqdm import tqdm
+try:
+    import numpy as np
+    import tyro
+    from agents import FILES
+    from program import BadFlag, output_folder, whole_file
+    from settings import Count, Settings
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 PROGRAM = pathlib.Path(__file__)
 

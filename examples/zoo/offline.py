@@ -16,19 +16,22 @@ import pathlib
 import sys
 from typing import Annotated, Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import run
-from agents import cql, dqn
-from agents.agent import Agent, Step
-from agents.players import OnDevice, Played, greedy_returns
-from environments import Environment
-from environments import make as make_environment
-from program import BadFlag, output_folder, whole_file
-from settings import Between, Count
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import run
+    from agents import cql, dqn
+    from agents.agent import Agent, Step
+    from agents.players import OnDevice, Played, greedy_returns
+    from environments import Environment
+    from environments import make as make_environment
+    from program import BadFlag, output_folder, whole_file
+    from settings import Between, Count
 
-import rlx
+    import rlx
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 FILES = {"cql": cql}
 

@@ -28,18 +28,21 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Annotated, Any, ClassVar
 
-import jax
-import numpy as np
-import orbax.checkpoint as ocp
-import tyro
-from agents import FILES
-from agents.agent import Agent
-from agents.players import OnDevice, OnHost, Played
-from environments import UnknownEnvironment, on_host
-from environments import make as make_pure
-from program import BadFlag, end_at_once, noticing_interrupts, output_folder, save_table, whole_file
-from settings import BadSetting, Between, Count, ReplaySettings, Seed, Settings
-from tqdm import tqdm
+try:
+    import jax
+    import numpy as np
+    import orbax.checkpoint as ocp
+    import tyro
+    from agents import FILES
+    from agents.agent import Agent
+    from agents.players import OnDevice, OnHost, Played
+    from environments import UnknownEnvironment, on_host
+    from environments import make as make_pure
+    from program import BadFlag, end_at_once, noticing_interrupts, output_folder, save_table, whole_file
+    from settings import BadSetting, Between, Count, ReplaySettings, Seed, Settings
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'hkx[examples]'")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ import importlib.machinery
 import json
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -58,10 +59,17 @@ def test_a_file_stands_alone_and_is_short(name):
     }
     roots = {name.split(".")[0] for name in names - {None}}
     assert roots - sys.stdlib_module_names <= ALLOWED
-    # Whoever lacks a package finds the command in the file, and Python's error shows the line that names the extra.
     assert "pip install " in ast.get_docstring(ast.parse(text))
-    (named,) = re.findall(r"^(?:import|from) .*  # pip install (?:'hkx\[(.*)\]'|\w+)$", text, re.MULTILINE)
-    assert set(filter(None, named.split(","))) <= EXTRAS
+
+
+@pytest.mark.parametrize("name", sorted({*SINGLE} - {"brax_adapter", "craftax_adapter"}))
+def test_a_missing_package_is_named_with_its_extra_in_one_line(name, monkeypatch):
+    package = "jinja2" if name == "chat" else "tyro"
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SystemExit) as error:
+        runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    (extras,) = re.fullmatch(r".+: pip install 'hkx\[(.*)\]'", str(error.value)).groups()
+    assert set(extras.split(",")) <= EXTRAS
 
 
 def run(folder, name, *flags):
