@@ -19,10 +19,6 @@ stratified bootstrap ([rlx.evaluation](api/rlx/evaluation.md)). CPU time a step 
 of all of it with compilation where the program is compiled whole; machines of one name differ in it, here up to
 threefold, so that it is a mean over seeds on fast and slow ones.
 """
-REST = """## Not run yet
-
-{missing}DQN on Atari.
-"""
 
 
 def number(x: float, *spread: float) -> str:
@@ -121,8 +117,8 @@ def draw(path: pathlib.Path, table: Table, kept: dict[str, Any]) -> None:
 def write_page(results: pathlib.Path, docs: pathlib.Path) -> str:
     """docs/results.md, from what is in benchmarks/results."""
     found = {name: json.loads(path.read_text()) for name in TABLES if (path := results / f"{name}.json").exists()}
-    missing = "".join(f"{table.title} (`{name}`), " for name, table in TABLES.items() if name not in found)
-    sections = (section(name, TABLES[name], kept) for name, kept in found.items())
-    page = "\n".join([HEAD, *sections, REST.format(missing=missing)])
+    missing = ", ".join(f"{table.title} (`{name}`)" for name, table in TABLES.items() if name not in found)
+    sections = [section(name, TABLES[name], kept) for name, kept in found.items()]
+    page = "\n".join([HEAD, *sections, *([f"Not run yet: {missing}.\n"] if missing else [])])
     (docs / "results.md").write_text(page)
     return page
